@@ -1,0 +1,41 @@
+# make demo: set everything up and run the quick study.   make test: set everything up and run every check.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench
+
+help:
+	@sed -n 's/^# make/make/p' Makefile | sed 's/   make/\nmake/'
+
+# A stamp per set of packages: nothing is installed twice until pyproject.toml changes.
+.venv/.made:
+	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "assay needs Python 3.11 to 3.13; choose one with make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/.installed: .venv/.made pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/.installed-dev: .venv/.made pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@ .venv/.installed
+
+setup: .venv/.installed-dev
+
+demo: .venv/.installed
+	$(BIN)/assay study quick --store demo/store
+	$(BIN)/assay report quick --store demo/store --out demo
+
+check: .venv/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/pytest -n 2
+
+bench: .venv/.installed-dev
+	$(BIN)/python bench/tasks.py
+	$(BIN)/python bench/models.py

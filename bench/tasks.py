@@ -1,0 +1,75 @@
+"""Tokens per second of every task's sampler and oracle, on one CPU core at batch 1024 (or on a GPU).
+
+python bench/tasks.py [--device cuda] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from assay.rng import Rng
+from assay.tasks import TASKS, task
+from assay.tasks.task import Task
+
+BATCH, LEAST = 1024, 2e6
+NEEDS = {
+    "dfa": {"alphabet": "ab", "table": [[0, 1], [1, 0]], "accept": [1]},
+    "regex": {"pattern": "(a|b)*abb"},
+    "group": {"table": [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]]},
+}
+
+
+def seconds(call: Callable[[], object], device: str, repeats: int = 5) -> float:
+    """The median time of one call, after a warm-up."""
+    times = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return sorted(times[1:])[repeats // 2]
+
+
+def measure(asked: Task, device: str) -> dict[str, float]:
+    low, high = asked.train_lengths
+    fitting = torch.tensor(asked.lengths(low, high), device=device)
+    rng = Rng.seeded(0, "bench", device=device).rows(BATCH)
+    lengths = fitting[rng.child("lengths").integers(1, len(fitting))[:, 0]]
+    tokens = int(lengths.sum())
+    inputs = asked.inputs(lengths, rng, high)
+    drawing = seconds(lambda: asked.inputs(lengths, rng, high), device)
+    solving = seconds(lambda: asked.solve(inputs), device)
+    return {"draw": tokens / drawing, "solve": tokens / solving, "both": tokens / (drawing + solving)}
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    options.add_argument("--json", metavar="FILE")
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    rates = {name: measure(task(name, **NEEDS.get(name, {})), chosen.device) for name in TASKS.entries}
+    table = Table("task", "draw", "solve", "both", title=f"million tokens per second, batch {BATCH}, {chosen.device}")
+    for name, rate in rates.items():
+        table.add_row(name, *(f"{rate[column] / 1e6:.1f}" for column in ("draw", "solve", "both")))
+    Console().print(table)
+    if chosen.json:
+        with open(chosen.json, "w") as file:
+            json.dump({"batch": BATCH, "device": chosen.device, "tokens_per_second": rates}, file, indent=1)
+    slow = [name for name, rate in rates.items() if rate["both"] < LEAST]
+    if slow:
+        print(f"slower than {LEAST / 1e6:.0f} million tokens per second: {', '.join(slow)}", file=sys.stderr)
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Frozen, validated descriptions, and the one error that a person's mistake becomes."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+
+
+class BadInput(ValueError):
+    """A mistake in what was asked for: one line that says what is wrong and what would be right."""
+
+
+def suggestion(name: str, valid: Iterable[str]) -> str:
+    """
+    >>> suggestion("partiy", ["parity", "dyck-1"])
+    "; did you mean 'parity'?"
+    >>> suggestion("zzz", ["parity", "dyck-1"])
+    '; choose from: dyck-1, parity'
+    """
+    valid = sorted(valid)
+    close = difflib.get_close_matches(name.lower(), valid, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; choose from: {', '.join(valid)}"
+
+
+class Description(BaseModel):
+    """Plain data that describes a thing to be built: frozen, strict, and closed to unknown fields.
+
+    A description's `kind` is its name in a registry (or `module:Class` for a class that is in none) and stands in its
+    plain data. Its `version` is raised whenever the same data begins to mean something else.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_inf_nan="constants")
+    kind: ClassVar[str]
+    version: ClassVar[int] = 1
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if "kind" not in cls.__dict__:
+            cls.kind = f"{cls.__module__}:{cls.__qualname__}"
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**{name: _tuples(value) for name, value in data.items()})
+        except ValidationError as error:
+            raise BadInput(self._explain(error)) from None
+
+    @classmethod
+    def read(cls, data: dict[str, Any]) -> Self:
+        """Build from plain data, as `plain` gives it."""
+        return cls(**{name: value for name, value in data.items() if name not in ("kind", "version")})
+
+    @model_serializer(mode="wrap")
+    def _with_kind(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"kind": self.kind, "version": self.version, **fields(self)}
+
+    def plain(self) -> dict[str, Any]:
+        """This description as JSON data, with its kind and version."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def _explain(cls, error: ValidationError) -> str:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            return f"{cls.kind} has no field '{field}'{suggestion(field, cls.model_fields)}"
+        if first["type"] == "missing":
+            return f"{cls.kind} needs the field '{field}'"
+        message = first["msg"].removeprefix("Value error, ")
+        if not field:
+            return message
+        return f"{cls.kind}: {field} = {first['input']!r} is not valid: {message[0].lower()}{message[1:]}"
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples: JSON has no other way to write one, and what is frozen has no lists."""
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+
+
+def canonical(value: Any) -> str:
+    """One text for one meaning: keys sorted, 1 and 1.0 alike.
+
+    >>> canonical({"b": 1.0, "a": [2, None]})
+    '{"a":[2,null],"b":1}'
+    """
+    return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"))
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _whole(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_whole(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def digest(value: Any) -> str:
+    """A stable name for plain data: the first 16 hex digits of its SHA-256."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]

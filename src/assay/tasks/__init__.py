@@ -1,0 +1,57 @@
+"""What is asked. A task is one file's class and one line here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from assay.registry import Entry, Registry
+
+if TYPE_CHECKING:
+    from assay.tasks.task import Task
+
+IRIE, SEPARATIONS, FIELD = "Irie et al. 2023", "Bhattamishra et al. 2024", "state tracking"
+
+TASKS = Registry(
+    "task",
+    "assay.tasks",
+    {
+        "parity": Entry("regular:Parity", "is the number of 1s even?", IRIE),
+        "even-a": Entry("regular:EvenAs", "(aa)*: is the prefix in the language?", IRIE),
+        "abab": Entry("regular:Abab", "(abab)*: is the prefix in the language?", IRIE),
+        "an-bn": Entry("counter:AnBn", "a^n b^n: which symbols may follow?", IRIE),
+        "an-bn-cn": Entry("counter:AnBnCn", "a^n b^n c^n: which symbols may follow?", IRIE),
+        "an-bn-cn-dn": Entry("counter:AnBnCnDn", "a^n b^n c^n d^n: which symbols may follow?", IRIE),
+        "shuffle-2": Entry("dyck:Shuffle", "interleaved Dyck-1 words: which types are open?", IRIE),
+        "dyck-1": Entry("dyck:Dyck1", "is a bracket open?", IRIE),
+        "reset-dyck-1": Entry("dyck:ResetDyck1", "is a bracket open since the last reset?", IRIE),
+        "bounded-dyck": Entry("dyck:BoundedDyck", "Dyck-(k,D): well nested, at most D deep?", SEPARATIONS),
+        "index-lookup": Entry("index_lookup:IndexLookup", "which symbol stands at this index?", SEPARATIONS),
+        "equality-random": Entry("equality:EqualityRandom", "x # y: equal, or another string?", SEPARATIONS),
+        "equality-one": Entry("equality:EqualityOne", "x # y: equal, or one symbol changed?", SEPARATIONS),
+        "equality-ncp": Entry("equality:EqualityNcp", "x # x: predict the next symbol (copying)", SEPARATIONS),
+        "disjointness": Entry("equality:Disjointness", "x # y: do two sets meet?", SEPARATIONS),
+        "nearest-neighbour": Entry("neighbour:NearestNeighbour", "the nearest point's label, with margin", SEPARATIONS),
+        "recall": Entry("recall:Recall", "the value bound to one key", SEPARATIONS),
+        "multi-query-recall": Entry("recall:MultiQueryRecall", "MQAR: the value bound to every key", SEPARATIONS),
+        "cyclic": Entry("groups:Cyclic", "Z_n: the sum modulo n", FIELD),
+        "s3": Entry("groups:S3", "S_3: the product of permutations", FIELD),
+        "s5": Entry("groups:S5", "S_5: the product of permutations", FIELD),
+        "a5": Entry("groups:A5", "A_5: the product of even permutations", FIELD),
+        "group": Entry("groups:Group", "any group, from its multiplication table", FIELD),
+        "modular-arithmetic": Entry("regular:ModularArithmetic", "the value of an expression modulo n", FIELD),
+        "flip-flop": Entry("regular:FlipFlop", "one bit: set, reset, keep", FIELD),
+        "dfa": Entry("automaton:Dfa", "any finite automaton, from its table", FIELD),
+        "regex": Entry("automaton:Regex", "any regular expression", FIELD),
+    },
+)
+
+
+def task(name: str, **options: Any) -> Task:
+    """A task by name (or `module:Class`), with its options as JSON holds them."""
+    return read_task({"kind": name, **options})
+
+
+def read_task(data: dict[str, Any]) -> Task:
+    """A task from its plain data."""
+    made: Task = TASKS.load(str(data.get("kind"))).read(data)
+    return made

@@ -1,0 +1,231 @@
+"""Finite automata: the oracle of every regular task, and the uniform sampler of any regular language."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from assay.rng import Rng
+from assay.tasks.task import DEAD, Task
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A Moore machine: `moves[state, symbol]` is the next state, `says[state]` the answer given there."""
+
+    moves: Int[Tensor, "states symbols"]
+    says: Int[Tensor, "states"]
+    start: int = 0
+
+    def states(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+        """The state after every token; padding stays where it is."""
+        count, symbols = self.moves.shape
+        stay = torch.arange(count)[:, None]
+        table = torch.cat([stay, self.moves], dim=1).flatten().to(inputs.device)  # column 0 is padding
+        state = torch.full_like(inputs[:, 0], self.start)
+        visited = []
+        for token in inputs.T.contiguous():
+            state = table[state * (symbols + 1) + token]
+            visited.append(state)
+        return torch.stack(visited, dim=1)
+
+    def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+        return self.says.to(inputs.device)[self.states(inputs)]
+
+
+class Walks:
+    """Uniform draws from the words of exactly a given length that lead a machine from its start to a final state."""
+
+    def __init__(self, machine: Machine, final: Float[Tensor, "states"]) -> None:
+        self.machine = machine
+        # log_counts[l][state]: how many words of length l lead from the state to a final one.
+        self.log_counts = [final.double().log()]
+        self._choices: dict[torch.device, Float[Tensor, "lengths states symbols"]] = {}
+
+    def _count_to(self, length: int) -> None:
+        while len(self.log_counts) <= length:
+            self.log_counts.append(self.log_counts[-1][self.machine.moves].logsumexp(-1))
+
+    def exist(self, length: int) -> bool:
+        self._count_to(length)
+        return bool(self.log_counts[length][self.machine.start] > -torch.inf)
+
+    def choices(self, length: int, device: torch.device) -> Float[Tensor, "lengths states symbols"]:
+        """Cumulative probabilities of the next symbol, by the number of symbols that follow it."""
+        if device not in self._choices or len(self._choices[device]) < length:
+            self._count_to(length)
+            self._choices[device] = self._cumulative(length).to(device)
+        return self._choices[device]
+
+    def _cumulative(self, length: int) -> Float[Tensor, "lengths states symbols"]:
+        logs = torch.stack([counts[self.machine.moves] for counts in self.log_counts[:length]])
+        weights = logs.softmax(-1).nan_to_num(0.0)
+        total = weights.cumsum(-1)
+        # Rounding must never let a draw fall behind the last symbol that is possible.
+        possible_later = weights.flip(-1).cumsum(-1).flip(-1) - weights > 0
+        return torch.where(possible_later, total, 1.0)
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
+        count, symbols = self.machine.moves.shape
+        choices = self.choices(width, lengths.device).flatten(0, 1)
+        moves = self.machine.moves.flatten().to(lengths.device)
+        uniform = rng.uniform(width).T.contiguous()
+        state = torch.full_like(lengths, self.machine.start)
+        tokens = []
+        for t in range(width):
+            to_come = (lengths - (t + 1)).clamp(min=0)
+            symbol = (uniform[t, :, None] >= choices[to_come * count + state]).sum(-1).clamp_(max=symbols - 1)
+            state = moves[state * symbols + symbol]
+            tokens.append(symbol + 1)
+        return torch.stack(tokens, dim=1)
+
+
+class RegularTask(Task):
+    """Membership of every prefix in a regular language: 0, 1 or dead. Strings are drawn from the language.
+
+    At each length every word of the language is equally likely.
+    """
+
+    @property
+    @abstractmethod
+    def moves(self) -> tuple[tuple[int, ...], ...]:
+        """The complete transition table; the start is state 0."""
+
+    @property
+    @abstractmethod
+    def accepting(self) -> tuple[int, ...]: ...
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return ("0", "1", DEAD) if (self.machine.says == 2).any() else ("0", "1")
+
+    @cached_property
+    def machine(self) -> Machine:
+        moves = torch.tensor(self.moves)
+        accepts = torch.zeros(len(moves), dtype=torch.bool)
+        accepts[list(self.accepting)] = True
+        alive = accepts.clone()
+        for _ in range(len(moves)):
+            alive |= alive[moves].any(-1)
+        return Machine(moves, torch.where(alive, accepts.long(), 2))
+
+    @cached_property
+    def words(self) -> Walks:
+        return Walks(self.machine, self.machine.says == 1)
+
+    def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+        return self.machine.answer(inputs)
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
+        return self.words.draw(lengths, rng, width)
+
+    def fits(self, length: int) -> bool:
+        return length >= 1 and self.words.exist(length)
+
+
+class Dfa(RegularTask):
+    """Any finite automaton, from its table.
+
+    `table[state][symbol]` is the next state and the start is state 0. Here: an odd number of b.
+
+    >>> Dfa(alphabet="ab", table=((0, 1), (1, 0)), accept=(1,)).explain("abaab")
+    '01110'
+    """
+
+    kind: ClassVar[str] = "dfa"
+    alphabet: Annotated[str, Field(min_length=1)]
+    table: tuple[tuple[int, ...], ...]
+    accept: tuple[int, ...]
+
+    @model_validator(mode="after")
+    def _whole(self) -> Dfa:
+        count = len(self.table)
+        if len(set(self.alphabet)) != len(self.alphabet):
+            raise ValueError(f"dfa: alphabet '{self.alphabet}' names a symbol twice")
+        for state, row in enumerate(self.table):
+            if len(row) != len(self.alphabet):
+                raise ValueError(f"dfa: state {state} has {len(row)} moves for {len(self.alphabet)} symbols")
+        inside = range(count)
+        wrong = [n for row in (*self.table, self.accept) for n in row if n not in inside]
+        if wrong or not self.accept:
+            said = f"there is no state {wrong[0]}" if wrong else "no state accepts"
+            raise ValueError(f"dfa: {said}; the states are 0 to {count - 1}")
+        return self
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return tuple(self.alphabet)
+
+    @property
+    def moves(self) -> tuple[tuple[int, ...], ...]:
+        return self.table
+
+    @property
+    def accepting(self) -> tuple[int, ...]:
+        return self.accept
+
+
+class Regex(RegularTask):
+    """Any regular expression (`|`, `*`, `+`, `?`, brackets), by way of its minimal automaton.
+
+    >>> Regex(pattern="(ab)*").explain("ababb")
+    '0101!'
+    """
+
+    kind: ClassVar[str] = "regex"
+    pattern: Annotated[str, Field(min_length=1)]
+    alphabet: str = ""  # symbols beyond those that the pattern names
+
+    @model_validator(mode="after")
+    def _compiles(self) -> Regex:
+        _ = self._compiled
+        return self
+
+    @cached_property
+    def _compiled(self) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]:
+        from automata.base.exceptions import AutomatonException
+        from automata.fa.dfa import DFA
+        from automata.fa.nfa import NFA
+
+        letters = {c for c in self.pattern if c.isalnum() or c == "#"} | set(self.alphabet)
+        try:
+            nfa = NFA.from_regex(self.pattern, input_symbols=letters)
+        except AutomatonException as error:
+            raise ValueError(f"regex: '{self.pattern}' is not a regular expression: {error}") from None
+        dfa = DFA.from_nfa(nfa, minify=True).to_complete()
+        if not dfa.final_states or not letters:
+            raise ValueError(f"regex: '{self.pattern}' has no words")
+        alphabet = tuple(sorted(letters))
+        order = self._breadth_first(dfa.initial_state, dfa.transitions, alphabet)
+        number = {state: i for i, state in enumerate(order)}
+        table = tuple(tuple(number[dfa.transitions[state][c]] for c in alphabet) for state in order)
+        return alphabet, table, tuple(number[state] for state in order if state in dfa.final_states)
+
+    @staticmethod
+    def _breadth_first(start: object, moves: dict[object, dict[str, object]], alphabet: tuple[str, ...]) -> list[object]:
+        """The reachable states in one order that depends on the language alone."""
+        order = [start]
+        for state in order:
+            order += dict.fromkeys(moves[state][c] for c in alphabet if moves[state][c] not in order)
+        return order
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return self._compiled[0]
+
+    @property
+    def moves(self) -> tuple[tuple[int, ...], ...]:
+        return self._compiled[1]
+
+    @property
+    def accepting(self) -> tuple[int, ...]:
+        return self._compiled[2]
+
+

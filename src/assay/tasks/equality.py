@@ -1,0 +1,168 @@
+"""Two strings, one after the other: equal? copied? disjoint? (Bhattamishra et al. 2024)"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Int
+from pydantic import Field
+from torch import Tensor
+
+from assay.rng import Rng
+from assay.tasks.task import DEAD, IGNORE, Task, columns, real, symbols_named
+
+
+class TwoStrings(Task):
+    """x # y with x and y of equal length. Symbols are tokens 1 to `alphabet`, # is the token behind them."""
+
+    alphabet: int
+    train_lengths: ClassVar[tuple[int, int]] = (3, 51)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        letters = ("0", "1") if self.alphabet == 2 else symbols_named("s", self.alphabet)
+        return (*letters, "#")
+
+    def marks(self, inputs: Int[Tensor, "rows time"]) -> Bool[Tensor, "rows time"]:
+        return inputs == self.alphabet + 1
+
+    def partner(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+        """Behind the first #, the symbol of x at the same place; 0 where there is none."""
+        middle = torch.where(self.marks(inputs), columns(inputs), inputs.shape[1]).amin(1, keepdim=True)
+        place = columns(inputs) - middle - 1
+        return inputs.gather(1, place.clamp(min=0)).where((place >= 0) & (place < middle), 0)
+
+    def well_formed(self, inputs: Int[Tensor, "rows time"]) -> Bool[Tensor, "rows time"]:
+        """Whether the prefix is x # y with one # and halves of equal length."""
+        marks = self.marks(inputs).cumsum(1)
+        behind = ((marks == 1) & real(inputs)).cumsum(1)
+        return (marks == 1) & (columns(inputs) + 1 == 2 * behind - 1)
+
+    def fits(self, length: int) -> bool:
+        return length >= 3 and length % 2 == 1
+
+    def half(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows half"]:
+        return rng.integers(width // 2, self.alphabet) + 1
+
+    def join(self, lengths: Tensor, x: Tensor, y: Tensor, width: int) -> Int[Tensor, "rows time"]:
+        """x # y, each half as long as the row's length says."""
+        n = (lengths // 2)[:, None]
+        places = torch.arange(width, device=lengths.device)
+        first = x.gather(1, places.clamp(max=x.shape[1] - 1).expand(len(x), -1))
+        second = y.gather(1, (places - n - 1).clamp(0, y.shape[1] - 1))
+        return torch.where(places < n, first, torch.where(places == n, self.alphabet + 1, second))
+
+
+class Decision(TwoStrings):
+    """A yes or no about the two strings, asked at the end; half of the draws are yes."""
+
+    asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
+    answers: ClassVar[tuple[str, ...]] = ("0", "1")
+
+
+class Equality(Decision):
+    """1 where both halves are the same string."""
+
+    def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+        partner = self.partner(inputs)
+        differs = ((partner > 0) & (partner != inputs)).cumsum(1) > 0
+        return (self.well_formed(inputs) & ~differs).long()
+
+
+class EqualityRandom(Equality):
+    """x # y: is y = x? In a negative y is another random string (where it happens to equal x, one symbol changes).
+
+    >>> EqualityRandom().explain("0110#0110")
+    '........1'
+    >>> EqualityRandom().explain("0110#0111")
+    '........0'
+    """
+
+    kind: ClassVar[str] = "equality-random"
+    alphabet: Annotated[int, Field(ge=2)] = 2
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
+        x, y = (self.half(lengths, rng.child(name), width) for name in "xy")
+        inside = torch.arange(width // 2, device=x.device) < (lengths // 2)[:, None]
+        same = ((x == y) | ~inside).all(1, keepdim=True)
+        y = torch.where(same, change_one(y, lengths // 2, self.alphabet, rng), y)
+        equal = rng.child("label").integers(1, 2) == 1
+        return self.join(lengths, x, torch.where(equal, x, y), width)
+
+
+class EqualityOne(Equality):
+    """x # y: is y = x? In a negative exactly one symbol of 1,024 is changed.
+
+    >>> EqualityOne(alphabet=8).explain("s7 s2 # s7 s2")
+    '. . . . 1'
+    """
+
+    kind: ClassVar[str] = "equality-one"
+    alphabet: Annotated[int, Field(ge=2)] = 1024
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
+        x = self.half(lengths, rng.child("x"), width)
+        equal = rng.child("label").integers(1, 2) == 1
+        y = torch.where(equal, x, change_one(x, lengths // 2, self.alphabet, rng))
+        return self.join(lengths, x, y, width)
+
+
+def change_one(x: Int[Tensor, "rows n"], lengths: Tensor, alphabet: int, rng: Rng) -> Int[Tensor, "rows n"]:
+    """One uniformly chosen symbol of each row replaced by another, uniformly chosen."""
+    place = rng.child("place").integers(1, lengths[:, None])
+    shift = rng.child("shift").integers(1, alphabet - 1) + 1
+    return x.scatter(1, place, (x.gather(1, place) - 1 + shift) % alphabet + 1)
+
+
+class EqualityNcp(TwoStrings):
+    """x # x as next-character prediction, that is copying: from # on, the answer is the next symbol.
+
+    >>> EqualityNcp(alphabet=8).explain("s7 s2 s5 # s7 s2 s5")
+    '. . . s7 s2 s5 .'
+    >>> EqualityNcp(alphabet=8).explain("s7 s2 s5 # s7 s4 s5")
+    '. . . s7 s2 ! .'
+    """
+
+    kind: ClassVar[str] = "equality-ncp"
+    alphabet: Annotated[int, Field(ge=2)] = 1024
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return (*self.symbols[:-1], DEAD)
+
+    def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+        partner = self.partner(inputs)
+        wrong = ((partner > 0) & (partner != inputs)).cumsum(1) > 0
+        upcoming = self.partner(torch.nn.functional.pad(inputs, (0, 1)))[:, 1:]
+        return torch.where(upcoming == 0, IGNORE, torch.where(wrong, self.alphabet, upcoming - 1))
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
+        x = self.half(lengths, rng, width)
+        return self.join(lengths, x, x, width)
+
+
+class Disjointness(Decision):
+    """x # y, two sets as bit strings: 1 where no place holds a 1 in both.
+
+    In a positive every place is uniform over 00, 01, 10; in a negative one uniformly chosen place becomes 11.
+
+    >>> Disjointness().explain("0110#1001")
+    '........1'
+    >>> Disjointness().explain("0110#0011")
+    '........0'
+    """
+
+    kind: ClassVar[str] = "disjointness"
+    alphabet: Literal[2] = 2
+
+    def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+        meets = ((self.partner(inputs) == 2) & (inputs == 2)).cumsum(1) > 0
+        return (self.well_formed(inputs) & ~meets).long()
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
+        pair = rng.child("pairs").integers(width // 2, 3)
+        place = rng.child("place").integers(1, (lengths // 2)[:, None])
+        meets = rng.child("label").integers(1, 2) == 0
+        pair = torch.where(meets, pair.scatter(1, place, 3), pair)
+        return self.join(lengths, (pair >= 2).long() + 1, pair % 2 + 1, width)

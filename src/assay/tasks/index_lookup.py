@@ -1,0 +1,61 @@
+"""Index lookup (Bhattamishra et al. 2024): which symbol stood at the position asked for?"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from jaxtyping import Int
+from pydantic import Field
+from torch import Tensor
+
+from assay.rng import Rng
+from assay.tasks.task import DEAD, Task, Window, columns, real, symbols_named
+
+
+class IndexLookup(Task):
+    """x_1 ... x_k p: the answer at the index token @p is x_p. An index beyond what came before it is dead.
+
+    Symbols and index are uniform. Train on up to `positions` symbols, test at exactly that many.
+
+    >>> IndexLookup(alphabet=3, positions=5).explain("s2 s0 s1 s1 @2")
+    '. . . . s0'
+    >>> IndexLookup(alphabet=3, positions=5).explain("s2 s0 @3")
+    '. . !'
+    """
+
+    kind: ClassVar[str] = "index-lookup"
+    asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
+    alphabet: Annotated[int, Field(ge=2)] = 64
+    positions: Annotated[int, Field(ge=2)] = 100
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return (*symbols_named("s", self.alphabet), *(f"@{p}" for p in range(1, self.positions + 1)))
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return (*symbols_named("s", self.alphabet), DEAD)
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:  # type: ignore[override]
+        return min(11, self.positions), self.positions + 1
+
+    def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+        index = inputs - self.alphabet - 1  # where the token points to, counted from 0; negative for symbols
+        there = inputs.gather(1, index.clamp(0, inputs.shape[1] - 1)) - 1
+        points_back = (index >= 0) & (index < columns(inputs))
+        symbol = points_back & (there < self.alphabet)
+        # A string without an index token at its end, or one that points at another index, is not in the language.
+        return torch.where(symbol & real(inputs), there, self.alphabet)
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
+        symbols = rng.child("symbols").integers(width, self.alphabet) + 1
+        index = rng.child("index").integers(1, (lengths - 1)[:, None]) + 1 + self.alphabet
+        return symbols.scatter(1, (lengths - 1)[:, None], index)
+
+    def fits(self, length: int) -> bool:
+        return 2 <= length <= self.positions + 1
+
+    def bins(self, low: int, high: int) -> tuple[Window, ...]:
+        return Window("Bin0", low, high), Window("Bin1", self.positions + 1, self.positions + 1)

@@ -1,0 +1,84 @@
+"""Nearest neighbour (Bhattamishra et al. 2024): real vectors with labels, and one vector without."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from assay.rng import Rng
+from assay.tasks.task import Task, columns, real
+
+
+class NearestNeighbour(Task):
+    """x_1 y_1 x_2 y_2 ... x_k: the label of the point nearest to the last one, by inner product.
+
+    An input is [x | y = 0 | y = 1]: a point has its unit vector in the first `dimension` features, a label a 1 in one
+    of the last two. Points are uniform on the sphere and labels fair coins; the last point is a chosen earlier one
+    moved by half a random unit vector. Any other point that would come within `margin` of being the nearest is replaced
+    by its opposite, so there are no ties.
+
+    >>> task = NearestNeighbour(dimension=2)
+    >>> x1, yes, x2, no = (1.0, 0, 0, 0), (0, 0, 0, 1), (0, 1.0, 0, 0), (0, 0, 1, 0)
+    >>> task.solve(torch.tensor([[x1, yes, x2, no, (0.8, 0.6, 0, 0)]])).tolist()
+    [[-100, -100, -100, -100, 1]]
+    """
+
+    kind: ClassVar[str] = "nearest-neighbour"
+    asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
+    symbols: ClassVar[tuple[str, ...]] = ()
+    answers: ClassVar[tuple[str, ...]] = ("0", "1")
+    train_lengths: ClassVar[tuple[int, int]] = (3, 51)
+    dimension: Annotated[int, Field(ge=2)] = 16
+    margin: Annotated[float, Field(gt=0, le=0.3)] = 0.1
+
+    @property
+    def features(self) -> int:
+        return self.dimension + 2
+
+    def answer(self, inputs: Float[Tensor, "rows time features"]) -> Int[Tensor, "rows time"]:
+        """Label 0 where there is no labelled point to be near to."""
+        time = columns(inputs)
+        last = real(inputs).sum(1, keepdim=True) - 1
+        points = inputs[..., : self.dimension].double()
+        query = points.gather(1, last.clamp(min=0)[..., None].expand(-1, -1, self.dimension))
+        earlier = (inputs[..., self.dimension :].abs().amax(-1) == 0) & (time < last)
+        nearness = torch.bmm(points, query.mT)[..., 0]
+        nearest = torch.where(earlier, nearness, -torch.inf).argmax(1, keepdim=True)
+        label = inputs[..., -1].gather(1, (nearest + 1).clamp(max=len(time) - 1)) > 0.5
+        return (label & earlier.any(1, keepdim=True)).long().expand(inputs.shape[:2])
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Float[Tensor, "rows time features"]:
+        count, rows, d = (width + 1) // 2, len(lengths), self.dimension
+        # The dimension comes first: its sums are taken term by term, in one order on every device.
+        points = unit(rng.child("points").normal(d * count).view(rows, d, count).transpose(0, 1).contiguous())
+        query = ((lengths - 1) // 2)[:, None]  # the number of the last point
+        target = rng.child("target").integers(1, query)
+        chosen = points.gather(2, target.expand(d, -1, -1))
+        last = unit(chosen + unit(rng.child("apart").normal(d).T[..., None]) / 2)
+        too_near = dot(points, last) > dot(chosen, last) - (self.margin + 1e-6)
+        numbers = torch.arange(count, device=lengths.device)
+        points = torch.where(too_near & (numbers != target), -points, points)
+        points = torch.where(numbers == query, last, points)
+        drawn = torch.zeros(rows, count, 2, self.features, device=lengths.device)
+        drawn[:, :, 0, :d] = points.permute(1, 2, 0)
+        drawn[:, :, 1, d:] = torch.nn.functional.one_hot(rng.child("labels").integers(count, 2), 2)
+        return drawn.flatten(1, 2)[:, :width]
+
+    def fits(self, length: int) -> bool:
+        return length >= 3 and length % 2 == 1
+
+
+def dot(a: Float[Tensor, "d *rows"], b: Float[Tensor, "d *rows"]) -> Float[Tensor, "*rows"]:
+    """Inner products over the first axis, summed in one fixed order, so that every device gives the same bits."""
+    total = a[0] * b[0]
+    for x, y in zip(a[1:], b[1:], strict=True):
+        total += x * y
+    return total
+
+
+def unit(x: Float[Tensor, "d *rows"]) -> Float[Tensor, "d *rows"]:
+    return x / dot(x, x).sqrt()

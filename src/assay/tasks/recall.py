@@ -1,0 +1,137 @@
+"""Associative recall: keys bound to values, and keys asked for again."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from assay.rng import Rng
+from assay.tasks.task import IGNORE, Task, Window, columns, symbols_named
+
+
+class Bindings(Task):
+    """A key directly followed by a value is bound to it, for good the first time. A bound key that comes again asks."""
+
+    vocabulary: Annotated[int, Field(ge=4, multiple_of=2)]
+
+    @property
+    def keys(self) -> int:
+        return self.vocabulary // 2
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return symbols_named("k", self.keys) + symbols_named("v", self.keys)
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return symbols_named("v", self.keys)
+
+    def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+        time = inputs.shape[1]
+        key = torch.where(inputs <= self.keys, inputs, 0)
+        follower = torch.nn.functional.pad(inputs[:, 1:], (0, 1))
+        binds = (key > 0) & (follower > self.keys)
+        # Sorted by key, then by whether it binds, then by place, every key's first binding heads its group.
+        rank, order = ((2 * key + (~binds).long()) * time + columns(inputs)).sort(dim=1)
+        group = rank // (2 * time)
+        begins = torch.nn.functional.pad(group[:, 1:] != group[:, :-1], (1, 0), value=True)
+        head = order.gather(1, torch.where(begins, columns(inputs), 0).cummax(1).values)
+        bound_at = torch.zeros_like(order).scatter(1, order, head)
+        asks = (key > 0) & binds.gather(1, bound_at) & (bound_at < columns(inputs))
+        return torch.where(asks, follower.gather(1, bound_at) - self.keys - 1, IGNORE)
+
+    def pairs(self, count: int, rng: Rng) -> Int[Tensor, "rows twice_count"]:
+        """Distinct uniform keys, each followed by a uniform value: k v k v ..."""
+        keys = distinct(count, self.keys, rng.child("keys")) + 1
+        values = rng.child("values").integers(count, self.keys) + 1 + self.keys
+        return torch.stack([keys, values], dim=2).flatten(1)
+
+
+def distinct(count: int, high: int, rng: Rng) -> Int[Tensor, "rows count"]:
+    """Different whole numbers in [0, high), every ordered choice equally likely."""
+    if high < 4 * (count + 16):
+        return rng.order(high)[:, :count]
+    # The first `count` different ones of a few more draws; that 16 more should not do has probability below 1e-12.
+    drawn = rng.integers(count + 16, high)
+    ascending, order = drawn.sort(dim=1, stable=True)
+    repeats = torch.nn.functional.pad(ascending[:, 1:] == ascending[:, :-1], (1, 0))
+    repeats = torch.zeros_like(repeats).scatter(1, order, repeats)
+    return drawn.gather(1, repeats.long().argsort(dim=1, stable=True))[:, :count]
+
+
+class Recall(Bindings):
+    """k v k v ... k: one query at the end, uniformly chosen from the keys bound before it.
+
+    >>> Recall(vocabulary=8).explain("k2 v0 k1 v3 k2")
+    '. . . . v0'
+    """
+
+    kind: ClassVar[str] = "recall"
+    vocabulary: Annotated[int, Field(ge=4, multiple_of=2)] = 512
+    train_lengths: ClassVar[tuple[int, int]] = (3, 51)
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
+        tokens = self.pairs((width + 1) // 2, rng)[:, :width]
+        asked = 2 * rng.child("query").integers(1, (lengths // 2)[:, None])
+        return tokens.scatter(1, (lengths - 1)[:, None], tokens.gather(1, asked))
+
+    def fits(self, length: int) -> bool:
+        return length % 2 == 1 and 3 <= length <= 2 * self.keys - 1
+
+    def bins(self, low: int, high: int) -> tuple[Window, ...]:
+        longest = 2 * self.keys - 1
+        return tuple(window for window in super().bins(low, high) if window.high <= longest)
+
+
+class MultiQueryRecall(Bindings):
+    """MQAR (Arora et al. 2023): pairs first, then every key again at power-law gaps among uniformly random tokens.
+
+    The answer is asked at every key that was bound before, also where a random token happens to be one.
+
+    >>> MultiQueryRecall(vocabulary=8, pairs_bound=2).explain("k2 v0 k1 v3 v1 k1 k3 k2")
+    '. . . . . v3 . v0'
+    """
+
+    kind: ClassVar[str] = "multi-query-recall"
+    vocabulary: Annotated[int, Field(ge=4, multiple_of=2)] = 8192
+    pairs_bound: Annotated[int, Field(ge=1)] = 8
+    power: Annotated[float, Field(gt=0)] = 0.01
+    train_lengths: ClassVar[tuple[int, int]] = (64, 64)
+
+    @model_validator(mode="after")
+    def _enough_keys(self) -> MultiQueryRecall:
+        if self.pairs_bound > self.keys:
+            raise ValueError(
+                f"multi-query-recall: {self.pairs_bound} pairs need as many keys; a vocabulary of {self.vocabulary} has "
+                f"{self.keys}"
+            )
+        return self
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
+        context = 2 * self.pairs_bound
+        pairs = self.pairs(self.pairs_bound, rng)
+        noise = rng.child("noise").integers(max(width - context, 0), self.vocabulary) + 1
+        slots = max(width - context, 0) // 2
+        # A race of exponential clocks with these rates finishes in the order of weighted draws without replacement.
+        rates = _power_law(slots, self.power, lengths.device)
+        clocks = -torch.log1p(-rng.child("gaps").uniform(slots)) / rates
+        open_slots = torch.arange(slots, device=lengths.device) < ((lengths - context) // 2)[:, None]
+        chosen = clocks.where(open_slots, torch.inf).argsort(dim=1, stable=True)[:, : self.pairs_bound]
+        return torch.cat([pairs, noise.scatter(1, 2 * chosen, pairs[:, ::2])], dim=1)
+
+    def fits(self, length: int) -> bool:
+        return length % 2 == 0 and length >= 4 * self.pairs_bound
+
+    def bins(self, low: int, high: int) -> tuple[Window, ...]:
+        longer = (Window(f"Bin{i}", high << i, high << i) for i in (1, 2, 3))
+        return Window("Bin0", low, high), *longer
+
+
+@cache
+def _power_law(slots: int, power: float, device: torch.device) -> Float[Tensor, "slots"]:
+    return torch.arange(1, slots + 1, dtype=torch.float64).pow(power - 1).to(device)

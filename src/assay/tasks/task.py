@@ -1,0 +1,172 @@
+"""What a task is: an oracle that answers any input, and a sampler that draws inputs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
+
+from assay.description import BadInput, Description
+from assay.rng import Rng
+
+PAD = 0  # the token to the right of every sequence; symbol number i of a task is token i + 1
+IGNORE = -100  # the target where nothing is asked (the number that torch's cross-entropy skips)
+DEAD = "dead"  # the answer to a prefix that no continuation brings into the language
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs [rows, time] (or [rows, time, features] for real vectors) and the answers asked for."""
+
+    inputs: Shaped[Tensor, "rows time *features"]
+    targets: Int[Tensor, "rows time"]
+
+
+class Shape(NamedTuple):
+    """All that a model must know of a task: tokens in (padding counted) or real features in, and answers out."""
+
+    vocab: int
+    features: int
+    answers: int
+
+
+class Window(NamedTuple):
+    """A named range of input lengths, both ends included."""
+
+    name: str
+    low: int
+    high: int
+
+
+def real(inputs: Shaped[Tensor, "rows time *features"]) -> Bool[Tensor, "rows time"]:
+    """True up to the first padding; what stands behind it counts for nothing."""
+    filled = inputs != PAD if inputs.ndim == 2 else inputs.abs().amax(-1) > 0
+    return filled.cumprod(1).bool()
+
+
+def columns(inputs: Shaped[Tensor, "rows time *features"]) -> Int[Tensor, "time"]:
+    """0, 1, 2, ... along time."""
+    return torch.arange(inputs.shape[1], device=inputs.device)
+
+
+class Task(Description, ABC):
+    """An exact question about sequences.
+
+    A subclass names its symbols and answers, answers any input (`answer`), and draws inputs of given lengths (`draw`).
+    """
+
+    asked: ClassVar[Literal["everywhere", "at the end"]] = "everywhere"
+    train_lengths: ClassVar[tuple[int, int]] = (2, 50)
+
+    # -- what the task is made of ------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def symbols(self) -> tuple[str, ...]:
+        """The input symbols, padding left out; empty for real-valued inputs."""
+
+    @property
+    @abstractmethod
+    def answers(self) -> tuple[str, ...]:
+        """The answers, in the order of their numbers."""
+
+    @property
+    def features(self) -> int:
+        """The width of a real-valued input, or 0 for tokens."""
+        return 0
+
+    @cached_property
+    def shape(self) -> Shape:
+        return Shape(0 if self.features else len(self.symbols) + 1, self.features, len(self.answers))
+
+    # -- the oracle --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def answer(self, inputs: Tensor) -> Int[Tensor, "rows time"]:
+        """The answer to every prefix (IGNORE where none is asked); padding may be answered by anything."""
+
+    def solve(self, inputs: Tensor) -> Int[Tensor, "rows time"]:
+        """The targets of any input whatever: `answer`, with IGNORE at padding and wherever nothing is asked."""
+        asked = real(inputs)
+        if self.asked == "at the end":
+            asked = asked & ~torch.nn.functional.pad(asked[:, 1:], (0, 1))
+        return self.answer(inputs).where(asked, IGNORE)
+
+    # -- the sampler -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Tensor:
+        """Inputs of exactly these lengths, one generator per row; what stands beyond a row's length is arbitrary."""
+
+    def fits(self, length: int) -> bool:
+        """Whether the task has an input of this length."""
+        return length >= 1
+
+    def inputs(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Tensor:
+        """Inputs of exactly these lengths, right-padded to `width` (the longest of them unless given)."""
+        width = int(lengths.max()) if width is None else width
+        drawn = self.draw(lengths, rng, width)
+        inside = torch.arange(width, device=lengths.device) < lengths[:, None]
+        return torch.where(inside if drawn.ndim == 2 else inside[..., None], drawn, torch.zeros_like(drawn))
+
+    def sample(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Batch:
+        """Inputs and their answers."""
+        inputs = self.inputs(lengths, rng, width)
+        return Batch(inputs, self.solve(inputs))
+
+    # -- lengths -----------------------------------------------------------------------------------------------
+
+    def lengths(self, low: int, high: int) -> list[int]:
+        """The lengths between low and high at which the task has inputs."""
+        fitting = [length for length in range(max(low, 1), high + 1) if self.fits(length)]
+        if not fitting:
+            raise BadInput(f"{self.kind} has no input of length {low} to {high}")
+        return fitting
+
+    def bins(self, low: int, high: int) -> tuple[Window, ...]:
+        """The test bins that go with training on lengths low to high: Bin0 alike, the others ever longer."""
+        return (
+            Window("Bin0", low, high),
+            Window("Bin1", high + 1, 2 * high),
+            Window("Bin2", 2 * high + 1, 4 * high),
+            Window("Bin3", 4 * high + 1, max(8 * high, 1024)),
+        )
+
+    def probes(self) -> dict[str, Task]:
+        """Further input distributions of the same task, tested and reported on their own."""
+        return {}
+
+    # -- for people --------------------------------------------------------------------------------------------
+
+    def encode(self, text: str) -> Int[Tensor, "1 time"]:
+        """Tokens of a text: one symbol per character, or per word where symbols are longer."""
+        number = {symbol: i + 1 for i, symbol in enumerate(self.symbols)}
+        words = list(text) if _one_letter_each(self.symbols) else text.split()
+        unknown = [word for word in words if word not in number]
+        if unknown:
+            raise BadInput(f"{self.kind} has no symbol '{unknown[0]}'")
+        return torch.tensor([[number[word] for word in words]])
+
+    def explain(self, text: str) -> str:
+        """The answers to a text, one per symbol: `.` where nothing is asked, `!` for dead."""
+        shown = {IGNORE: ".", **dict(enumerate(self.answers))}
+        words = ["!" if shown[i] == DEAD else shown[i] for i in self.solve(self.encode(text))[0].tolist()]
+        return ("" if _one_letter_each((*self.symbols, *words)) else " ").join(words)
+
+
+def _one_letter_each(words: Sequence[str]) -> bool:
+    return all(len(word) == 1 for word in words)
+
+
+def symbols_named(prefix: str, count: int) -> tuple[str, ...]:
+    """
+    >>> symbols_named("s", 3)
+    ('s0', 's1', 's2')
+    """
+    return tuple(f"{prefix}{i}" for i in range(count))
