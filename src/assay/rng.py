@@ -46,7 +46,8 @@ def _stream(name: str) -> int:
 def _normal_quantiles(device: torch.device) -> Float[Tensor, "65536"]:
     # Made on the CPU whatever the device, so that every device holds the same bits.
     middles = (torch.arange(1 << 16, dtype=torch.float64) + 0.5) / (1 << 16)
-    return torch.special.ndtri(middles).to(device)
+    quantiles: Tensor = torch.special.ndtri(middles)
+    return quantiles.to(device)
 
 
 @dataclass(frozen=True)

@@ -203,18 +203,13 @@ class Regex(RegularTask):
         if not dfa.final_states or not letters:
             raise ValueError(f"regex: '{self.pattern}' has no words")
         alphabet = tuple(sorted(letters))
-        order = self._breadth_first(dfa.initial_state, dfa.transitions, alphabet)
-        number = {state: i for i, state in enumerate(order)}
-        table = tuple(tuple(number[dfa.transitions[state][c]] for c in alphabet) for state in order)
-        return alphabet, table, tuple(number[state] for state in order if state in dfa.final_states)
-
-    @staticmethod
-    def _breadth_first(start: object, moves: dict[object, dict[str, object]], alphabet: tuple[str, ...]) -> list[object]:
-        """The reachable states in one order that depends on the language alone."""
-        order = [start]
+        moves = dfa.transitions
+        order = [dfa.initial_state]  # breadth first: an order that depends on the language alone
         for state in order:
             order += dict.fromkeys(moves[state][c] for c in alphabet if moves[state][c] not in order)
-        return order
+        number = {state: i for i, state in enumerate(order)}
+        table = tuple(tuple(number[moves[state][c]] for c in alphabet) for state in order)
+        return alphabet, table, tuple(number[state] for state in order if state in dfa.final_states)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -227,5 +222,3 @@ class Regex(RegularTask):
     @property
     def accepting(self) -> tuple[int, ...]:
         return self._compiled[2]
-
-

@@ -70,7 +70,7 @@ class PermutationGroup(WordProblem):
     def elements(self) -> tuple[tuple[int, ...], ...]: ...
 
     @cached_property
-    def symbols(self) -> tuple[str, ...]:  # type: ignore[override]
+    def symbols(self) -> tuple[str, ...]:
         return tuple("".join(map(str, p)) for p in self.elements)
 
     @cached_property

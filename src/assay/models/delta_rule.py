@@ -1,0 +1,64 @@
+"""The delta rule (DeltaNet, Schlag et al. 2021) and products of several of its steps (DeltaProduct, Siems et al. 2025)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from assay import ops
+from assay.models import initial
+from assay.models.causal import State
+from assay.models.features import FeatureMap, features
+from assay.models.mixer import Mixer, MixerLayer, check_heads, join_heads, split_heads
+from assay.rng import Rng
+
+
+class DeltaRule(Mixer):
+    """W' = W + beta (v - W phi(k)) phi(k)^T, o = W' phi(q), with beta in (0, `beta`), `steps` writes per token.
+
+    With `beta` = 2 and unit keys, I - beta k k^T reaches the reflections (Grazzi et al. 2024).
+    """
+
+    kind: ClassVar[str] = "delta-rule"
+    heads: Annotated[int, Field(ge=1)] = 4
+    features: FeatureMap = "elu-sum"
+    beta: Literal[1, 2] = 1
+    steps: Annotated[int, Field(ge=1)] = 1
+
+    def check(self, width: int) -> None:
+        check_heads(width, self.heads)
+
+    def build(self, width: int, rng: Rng) -> DeltaRuleLayer:
+        return DeltaRuleLayer(self, width, rng)
+
+
+class DeltaRuleLayer(MixerLayer):
+    op: ClassVar[str] = "delta_rule"
+
+    def __init__(self, made_of: DeltaRule, width: int, rng: Rng) -> None:
+        super().__init__()
+        self.heads, self.features, self.dim = made_of.heads, made_of.features, width // made_of.heads
+        self.beta_range, self.steps = made_of.beta, made_of.steps
+        self.query = initial.linear(rng.child("query"), width, width, bias=False)
+        self.key = initial.linear(rng.child("key"), width, self.steps * width, bias=False)
+        self.value = initial.linear(rng.child("value"), width, self.steps * width, bias=False)
+        self.beta = initial.linear(rng.child("beta"), width, self.steps * self.heads, bias=False)
+        self.out = initial.linear(rng.child("out"), width, width, bias=False)
+
+    def initial_state(self, batch: int) -> State:
+        return self.zeros(batch, self.heads, self.dim, self.dim)
+
+    def _steps(self, x: Tensor) -> Tensor:
+        """[batch, time, steps * n] as [batch, time * steps, n]: a token's writes follow one another in time."""
+        return x.reshape(len(x), x.shape[1] * self.steps, -1)
+
+    def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
+        q = features(self.features, split_heads(self.query(x), self.heads))
+        k = features(self.features, split_heads(self._steps(self.key(x)), self.heads))
+        v = split_heads(self._steps(self.value(x)), self.heads)
+        beta = self.beta_range * self._steps(self.beta(x)).sigmoid().transpose(1, 2)
+        q = q.repeat_interleave(self.steps, dim=2)
+        o, state = ops.delta_rule(q, k, v, beta, state, backend=backend)
+        return self.out(join_heads(o[:, :, self.steps - 1 :: self.steps])), state

@@ -1,0 +1,39 @@
+"""Initial parameters, drawn from the stateless generator: the same for a seed on every device, with no global seed."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from assay.rng import Rng
+
+
+def normal(rng: Rng, *shape: int, std: float = 1.0, mean: float = 0.0) -> nn.Parameter:
+    return nn.Parameter((rng.normal(math.prod(shape)) * std + mean).view(shape).float())
+
+
+def uniform(rng: Rng, *shape: int, bound: float) -> nn.Parameter:
+    return nn.Parameter(((rng.uniform(math.prod(shape)) * 2 - 1) * bound).view(shape).float())
+
+
+def linear(rng: Rng, inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
+    """A linear map with torch's own defaults, U(-1/sqrt(inputs), 1/sqrt(inputs)) for weight and bias."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias)
+    layer.weight = uniform(rng.child("weight"), outputs, inputs, bound=inputs**-0.5)
+    if bias:
+        layer.bias = uniform(rng.child("bias"), outputs, bound=inputs**-0.5)
+    return layer
+
+
+def embedding(rng: Rng, count: int, width: int) -> nn.Embedding:
+    """A table of N(0, 1) vectors."""
+    table: nn.Embedding = nn.utils.skip_init(nn.Embedding, count, width)
+    table.weight = normal(rng, count, width)
+    return table
+
+
+def log_uniform(rng: Rng, count: int, low: float, high: float) -> Tensor:
+    """Numbers whose logarithm is uniform between those of low and high."""
+    return torch.exp(rng.uniform(count) * (math.log(high) - math.log(low)) + math.log(low)).float()

@@ -1,0 +1,48 @@
+"""The linear Transformer's mixer (Katharopoulos et al. 2020): an additive fast weight, without normaliser."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+from torch import Tensor
+
+from assay import ops
+from assay.models import initial
+from assay.models.causal import State
+from assay.models.features import FeatureMap, features
+from assay.models.mixer import Mixer, MixerLayer, check_heads, join_heads, split_heads
+from assay.rng import Rng
+
+
+class LinearAttention(Mixer):
+    """W' = W + v phi(k)^T, o = W' phi(q)."""
+
+    kind: ClassVar[str] = "linear-attention"
+    heads: Annotated[int, Field(ge=1)] = 4
+    features: FeatureMap = "elu"
+
+    def check(self, width: int) -> None:
+        check_heads(width, self.heads)
+
+    def build(self, width: int, rng: Rng) -> LinearAttentionLayer:
+        return LinearAttentionLayer(self, width, rng)
+
+
+class LinearAttentionLayer(MixerLayer):
+    op: ClassVar[str] = "linear_attention"
+
+    def __init__(self, made_of: LinearAttention, width: int, rng: Rng) -> None:
+        super().__init__()
+        self.heads, self.features, self.dim = made_of.heads, made_of.features, width // made_of.heads
+        self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=False)
+        self.out = initial.linear(rng.child("out"), width, width, bias=False)
+
+    def initial_state(self, batch: int) -> State:
+        return self.zeros(batch, self.heads, self.dim, self.dim)
+
+    def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
+        q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
+        q, k = features(self.features, q), features(self.features, k)
+        o, state = ops.linear_attention(q, k, v, state, backend=backend)
+        return self.out(join_heads(o)), state

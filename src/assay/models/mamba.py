@@ -1,0 +1,63 @@
+"""Mamba's mixer (Gu and Dao 2023): a short convolution and a selective diagonal state-space model, gated."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from assay import ops
+from assay.models import initial
+from assay.models.causal import State
+from assay.models.mixer import Mixer, MixerLayer
+from assay.rng import Rng
+
+
+class SelectiveSsm(Mixer):
+    """x, z = in(u); x = silu(conv(x)); dt, B, C from x; h' = exp(dt A) h + dt B x; y = (C h' + D x) silu(z); out(y)."""
+
+    kind: ClassVar[str] = "selective-ssm"
+    states: Annotated[int, Field(ge=1)] = 16
+    expand: Annotated[int, Field(ge=1)] = 2
+    convolution: Annotated[int, Field(ge=1)] = 4
+
+    def build(self, width: int, rng: Rng) -> SelectiveSsmLayer:
+        return SelectiveSsmLayer(self, width, rng)
+
+
+class SelectiveSsmLayer(MixerLayer):
+    op: ClassVar[str] = "selective_scan"
+
+    def __init__(self, made_of: SelectiveSsm, width: int, rng: Rng) -> None:
+        super().__init__()
+        self.inner, self.states, self.kernel = made_of.expand * width, made_of.states, made_of.convolution
+        self.rank = -(-width // 16)
+        self.project = initial.linear(rng.child("in"), width, 2 * self.inner, bias=False)
+        bound = self.kernel**-0.5
+        self.conv_weight = initial.uniform(rng.child("conv"), self.inner, 1, self.kernel, bound=bound)
+        self.conv_bias = initial.uniform(rng.child("conv_bias"), self.inner, bound=bound)
+        self.select = initial.linear(rng.child("select"), self.inner, self.rank + 2 * self.states, bias=False)
+        self.dt = initial.linear(rng.child("dt"), self.rank, self.inner)
+        dt = initial.log_uniform(rng.child("dt_bias"), self.inner, 1e-3, 1e-1)
+        self.dt.bias = nn.Parameter(dt + torch.log(-torch.expm1(-dt)))  # softplus of this is dt
+        A = torch.arange(1, self.states + 1, dtype=torch.float32)
+        self.A_log = nn.Parameter(A.log().expand(self.inner, -1).clone())
+        self.D = nn.Parameter(torch.ones(self.inner))
+        self.out = initial.linear(rng.child("out"), self.inner, width, bias=False)
+
+    def initial_state(self, batch: int) -> State:
+        return self.zeros(batch, 1, self.inner, self.states), self.zeros(batch, self.inner, self.kernel - 1)
+
+    def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
+        h, before = state
+        x, z = self.project(x).chunk(2, -1)
+        window = torch.cat([before, x.mT], dim=-1)
+        x = F.silu(F.conv1d(window, self.conv_weight, self.conv_bias, groups=self.inner)).mT
+        dt, B, C = self.select(x).split([self.rank, self.states, self.states], dim=-1)
+        dt, A = F.softplus(self.dt(dt)), -self.A_log.exp()
+        y, h = ops.selective_scan(x[:, None], dt[:, None], A[None, None], B[:, None], C[:, None], h, backend=backend)
+        y = (y[:, 0] + self.D * x) * F.silu(z)
+        return self.out(y), (h, window[:, :, window.shape[2] - self.kernel + 1 :])

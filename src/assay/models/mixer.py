@@ -1,0 +1,63 @@
+"""What every token mixer has in common: a frozen description, and a layer that runs in parallel or step by step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from assay import ops
+from assay.description import Description
+from assay.models.causal import Causal, State
+from assay.rng import Rng
+
+
+class MixerLayer(Causal):
+    """Mixes tokens [batch, time, width] along time. A subclass writes `mix` once, for any backend of its op."""
+
+    op: ClassVar[str] = ""  # the recurrence it calls, if any
+
+    def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
+        raise NotImplementedError
+
+    def step(self, x: Float[Tensor, "batch width"], state: State) -> tuple[Tensor, State]:
+        y, state = self.mix(x[:, None], state, "reference")
+        return y[:, 0], state
+
+    def forward(self, x: Float[Tensor, "batch time width"], state: State = None) -> tuple[Tensor, State]:
+        return self.mix(x, self.initial_state(len(x)) if state is None else state, "auto")
+
+
+class Mixer(Description, ABC):
+    """The description of a mixer; `build` makes its layer."""
+
+    @abstractmethod
+    def build(self, width: int, rng: Rng) -> MixerLayer: ...
+
+    def check(self, width: int) -> None:
+        """Raise ValueError where this mixer cannot have this width."""
+
+
+def check_heads(width: int, heads: int, pairs: bool = False) -> None:
+    if width % heads:
+        lower = width - width % heads
+        nearest = [str(w) for w in (lower, lower + heads) if w > 0]
+        raise ValueError(f"a width of {width} is not divisible by {heads} heads; {' or '.join(nearest)} would be")
+    if pairs and width // heads % 2:
+        raise ValueError(f"rotary positions need an even head size; {width} / {heads} = {width // heads} is odd")
+
+
+def split_heads(x: Float[Tensor, "batch time width"], heads: int) -> Float[Tensor, "batch heads time dim"]:
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
+def join_heads(x: Float[Tensor, "batch heads time dim"]) -> Float[Tensor, "batch time width"]:
+    return x.transpose(1, 2).flatten(2)
+
+
+def places(start: Tensor, time: int) -> Tensor:
+    """Positions start, start + 1, ..."""
+    return start + torch.arange(time, device=start.device)

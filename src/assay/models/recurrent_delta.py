@@ -1,0 +1,51 @@
+"""The recurrent delta rule (Irie et al. 2021): the delta rule with feedback of each head's last output."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+from torch import Tensor
+
+from assay import ops
+from assay.models import initial
+from assay.models.causal import State
+from assay.models.mixer import Mixer, MixerLayer, check_heads, join_heads, split_heads
+from assay.rng import Rng
+
+
+class RecurrentDelta(Mixer):
+    """q, k = softmax(q^x + R_q h), softmax(k^x + R_k h), v = v^x + R_v h, beta = sigmoid(b^x + r_b h), h = tanh(o)."""
+
+    kind: ClassVar[str] = "recurrent-delta"
+    heads: Annotated[int, Field(ge=1)] = 4
+
+    def check(self, width: int) -> None:
+        check_heads(width, self.heads)
+
+    def build(self, width: int, rng: Rng) -> RecurrentDeltaLayer:
+        return RecurrentDeltaLayer(self, width, rng)
+
+
+class RecurrentDeltaLayer(MixerLayer):
+    op: ClassVar[str] = "recurrent_delta"
+
+    def __init__(self, made_of: RecurrentDelta, width: int, rng: Rng) -> None:
+        super().__init__()
+        self.heads, self.dim = heads, d = made_of.heads, width // made_of.heads
+        self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=False)
+        self.beta = initial.linear(rng.child("beta"), width, heads, bias=False)
+        self.out = initial.linear(rng.child("out"), width, width, bias=False)
+        self.R_q, self.R_k, self.R_v = (
+            initial.normal(rng.child(name), 1, heads, d, d, std=d**-0.5) for name in ("R_q", "R_k", "R_v")
+        )
+        self.r_b = initial.normal(rng.child("r_b"), 1, heads, d, std=d**-0.5)
+
+    def initial_state(self, batch: int) -> State:
+        return self.zeros(batch, self.heads, self.dim, self.dim), self.zeros(batch, self.heads, self.dim)
+
+    def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
+        q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
+        R = self.R_q, self.R_k, self.R_v, self.r_b
+        o, state = ops.recurrent_delta(q, k, v, self.beta(x).transpose(1, 2), R, state, backend=backend)
+        return self.out(join_heads(o)), state

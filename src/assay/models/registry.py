@@ -1,0 +1,89 @@
+"""The mixers and the named models: a model is one file's class, one recipe in `zoo.py`, and its lines here."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from assay.description import BadInput, suggestion
+from assay.registry import Entry, Registry, import_path
+
+if TYPE_CHECKING:
+    from assay.models.skeleton import Architecture
+
+IRIE, SEPARATIONS, BEYOND = "Irie et al. 2023", "Bhattamishra et al. 2024", "beyond"
+
+MIXERS = Registry(
+    "mixer",
+    "assay.models",
+    {
+        "attention": Entry("attention:Attention", "softmax attention"),
+        "linear-attention": Entry("linear_attention:LinearAttention", "additive fast weights"),
+        "delta-rule": Entry("delta_rule:DeltaRule", "fast weights that correct what they wrote"),
+        "recurrent-delta": Entry("recurrent_delta:RecurrentDelta", "the delta rule with feedback"),
+        "srwm": Entry("srwm:Srwm", "a weight matrix that modifies itself"),
+        "elman": Entry("rnn:Elman", "the plain recurrent network"),
+        "gru": Entry("rnn:Gru", "the gated recurrent unit"),
+        "lstm": Entry("rnn:Lstm", "long short-term memory"),
+        "elementwise-lstm": Entry("elementwise_lstm:ElementwiseLstm", "an LSTM with element-wise recurrence"),
+        "retention": Entry("retention:Retention", "linear attention with decay"),
+        "diagonal-ssm": Entry("diagonal:DiagonalSsm", "a diagonal state-space model"),
+        "selective-ssm": Entry("mamba:SelectiveSsm", "a selective state-space model"),
+    },
+)
+
+MODELS = Registry(
+    "model",
+    "assay.models",
+    {
+        "transformer": Entry("zoo:transformer", "softmax attention; positions none to rotary", IRIE),
+        "linear-transformer": Entry("zoo:linear_transformer", "additive fast weights", IRIE),
+        "delta-net": Entry("zoo:delta_net", "delta rule, beta in (0, 1)", IRIE),
+        "recurrent-delta": Entry("zoo:recurrent_delta", "delta rule with feedback", IRIE),
+        "srwm": Entry("zoo:srwm", "self-referential weight matrix", IRIE),
+        "lstm": Entry("zoo:lstm", "long short-term memory", IRIE),
+        "e-lstm": Entry("zoo:elementwise_lstm", "LSTM with element-wise recurrence", IRIE),
+        "elman": Entry("zoo:elman", "Elman RNN, tanh or relu", IRIE),
+        "gru": Entry("zoo:gru", "gated recurrent unit", IRIE),
+        "retnet": Entry("zoo:retnet", "retention: linear attention with decay", SEPARATIONS),
+        "dss": Entry("zoo:dss", "DSS/S4D: diagonal state-space model", SEPARATIONS),
+        "mamba": Entry("zoo:mamba", "selective state-space model", SEPARATIONS),
+        "delta-net-signed": Entry("zoo:delta_net_signed", "delta rule, beta in (0, 2), signed unit keys", BEYOND),
+        "delta-product": Entry("zoo:delta_product", "several delta steps per token", BEYOND),
+        "hybrid": Entry("zoo:hybrid", "any mixers in any order", BEYOND),
+    },
+)
+
+
+def read_mixer(data: Any) -> Any:
+    """A mixer from its plain data, or from its name alone."""
+    if isinstance(data, str):
+        data = {"kind": data}
+    return MIXERS.load(str(data.get("kind"))).read(data) if isinstance(data, dict) else data
+
+
+def model(name: str, **options: Any) -> Architecture:
+    """A named model with its options, or anybody's own as `module:factory`."""
+    from assay.models.skeleton import Architecture, Foreign
+
+    if ":" in name and name not in MODELS.entries:
+        own = import_path(name)
+        return own(**options) if isinstance(own, type) and issubclass(own, Architecture) else Foreign.of(own, **options)
+    recipe = MODELS.load(name)
+    parameters = inspect.signature(recipe).parameters
+    for option in options:
+        if option not in parameters:
+            raise BadInput(f"{name} has no option '{option}'{suggestion(option, parameters)}")
+    made: Architecture = recipe(**options)
+    return made
+
+
+def read_model(data: Any) -> Any:
+    """An architecture from its plain data."""
+    from assay.models import skeleton
+
+    if not isinstance(data, dict):
+        return data
+    kinds: dict[str, Any] = {"stack": skeleton.Stack, "foreign": skeleton.Foreign}
+    kind = str(data.get("kind"))
+    return (kinds[kind] if kind in kinds else import_path(kind)).read(data)

@@ -1,0 +1,55 @@
+"""Retention (RetNet, Sun et al. 2023): linear attention with a fixed decay per head and rotated keys."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from assay import ops
+from assay.models import initial
+from assay.models.causal import State
+from assay.models.mixer import Mixer, MixerLayer, check_heads, join_heads, places, split_heads
+from assay.models.positions import rotate
+from assay.rng import Rng
+
+
+class Retention(Mixer):
+    """W' = gamma W + v k^T, o = W' q, gamma = 1 - 2^(-5 - head); heads normalised, gated by swish."""
+
+    kind: ClassVar[str] = "retention"
+    heads: Annotated[int, Field(ge=1)] = 4
+
+    def check(self, width: int) -> None:
+        check_heads(width, self.heads, pairs=True)
+
+    def build(self, width: int, rng: Rng) -> RetentionLayer:
+        return RetentionLayer(self, width, rng)
+
+
+class RetentionLayer(MixerLayer):
+    op: ClassVar[str] = "retention"
+
+    def __init__(self, made_of: Retention, width: int, rng: Rng) -> None:
+        super().__init__()
+        self.heads, self.dim = made_of.heads, width // made_of.heads
+        self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=False)
+        self.gate = initial.linear(rng.child("gate"), width, width, bias=False)
+        self.out = initial.linear(rng.child("out"), width, width, bias=False)
+
+    def initial_state(self, batch: int) -> State:
+        start = torch.zeros((), dtype=torch.int64, device=self.out.weight.device)
+        return self.zeros(batch, self.heads, self.dim, self.dim), start
+
+    def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
+        W, start = state
+        q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
+        here = places(start, x.shape[1])
+        q, k = rotate(q, here), rotate(k, here) * self.dim**-0.5
+        decay = 1 - 2.0 ** (-5 - torch.arange(self.heads, device=x.device, dtype=x.dtype))
+        o, W = ops.retention(q, k, v, decay, W, backend=backend)
+        y = join_heads(F.layer_norm(o, (self.dim,)))
+        return self.out(F.silu(self.gate(x)) * y), (W, start + x.shape[1])

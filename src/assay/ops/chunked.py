@@ -1,0 +1,74 @@
+"""Parallel forms of the recurrences that have one, chunk by chunk, in plain PyTorch.
+
+Within a chunk everything is matrix products; from chunk to chunk the state is carried. Each equals the fold of its step
+in `reference.py` up to rounding.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CHUNK = 64
+
+
+def _chunks(*inputs: Tensor) -> zip[tuple[Tensor, ...]]:
+    return zip(*(x.split(CHUNK, dim=2) for x in inputs), strict=True)
+
+
+def retention(W: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+    """o_i = decay^(i+1) W q_i + sum_{j<=i} decay^(i-j) (q_i . k_j) v_j."""
+    outputs = []
+    for q_c, k_c, v_c in _chunks(q, k, v):
+        n = q_c.shape[2]
+        i = torch.arange(n, device=q.device)
+        lag = (i[:, None] - i).clamp(min=0)
+        past = decay[:, None, None] ** lag * (i[:, None] >= i)
+        scores = (q_c @ k_c.mT) * past
+        since = decay[:, None, None] ** (i + 1)[:, None]
+        outputs.append(scores @ v_c + since * (q_c @ W.mT))
+        until = decay[:, None, None] ** (n - 1 - i)[:, None]
+        W = decay[:, None, None] ** n * W + (until * v_c).mT @ k_c
+    return torch.cat(outputs, dim=2), W
+
+
+def linear_attention(W: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """o_i = W q_i + sum_{j<=i} (q_i . k_j) v_j."""
+    outputs = []
+    for q_c, k_c, v_c in _chunks(q, k, v):
+        outputs.append((q_c @ k_c.mT).tril() @ v_c + q_c @ W.mT)
+        W = W + v_c.mT @ k_c
+    return torch.cat(outputs, dim=2), W
+
+
+def delta_rule(W: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """The WY form: the writes u_i of a chunk solve u_i = beta_i (v_i - W k_i - sum_{j<i} (k_j . k_i) u_j).
+
+    A unit lower triangular system; then the chunk is linear attention over the pairs (k_i, u_i).
+    """
+    outputs = []
+    for q_c, k_c, v_c, beta_c in _chunks(q, k, v, beta[..., None]):
+        system = (beta_c * (k_c @ k_c.mT)).tril(-1) + torch.eye(k_c.shape[2], dtype=k.dtype, device=k.device)
+        u = torch.linalg.solve_triangular(system, beta_c * (v_c - k_c @ W.mT), upper=False, unitriangular=True)
+        outputs.append((q_c @ k_c.mT).tril() @ u + q_c @ W.mT)
+        W = W + u.mT @ k_c
+    return torch.cat(outputs, dim=2), W
+
+
+def diagonal_scan(h: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """All h_t = a_t h_{t-1} + b_t by doubling: after round r every entry covers the last 2^r steps."""
+    a = a.expand_as(b)
+    b = torch.cat([b[:, :, :1] + a[:, :, :1] * h[:, :, None], b[:, :, 1:]], dim=2)
+    reach = 1
+    while reach < b.shape[2]:
+        b = torch.cat([b[:, :, :reach], b[:, :, reach:] + a[:, :, reach:] * b[:, :, :-reach]], dim=2)
+        a = torch.cat([a[:, :, :reach], a[:, :, reach:] * a[:, :, :-reach]], dim=2)
+        reach *= 2
+    return b, b[:, :, -1]
+
+
+def selective_scan(h: Tensor, x: Tensor, dt: Tensor, B: Tensor, C: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
+    """A diagonal scan over [batch, heads, time, dim, state], read by C."""
+    a = torch.exp(dt[..., None] * A[..., None, :, :])
+    states, h = diagonal_scan(h, a, (dt * x)[..., None] * B[..., None, :])
+    return (states @ C[..., None])[..., 0], h

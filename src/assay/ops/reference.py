@@ -1,0 +1,145 @@
+"""Every recurrence as one plain step, on one page.
+
+Shapes: inputs [batch, heads, time, dim], one step of them [batch, heads, dim]; weights [groups, heads, ...], where the
+batch is a multiple of the groups and row i belongs to group i // (batch / groups). A fast weight W is [batch, heads,
+value, key]. Each step takes the state first, then the inputs of one moment, and returns (output, new state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+State = TypeVar("State")
+
+
+def fold(step: Callable[..., tuple[Tensor, Any]], state: State, *inputs: Tensor) -> tuple[Tensor, State]:
+    """Run a step along the time axis (the third) of its inputs."""
+    outputs = []
+    for moment in zip(*(x.unbind(2) for x in inputs), strict=True):
+        output, state = step(state, *moment)
+        outputs.append(output)
+    return torch.stack(outputs, dim=2), state
+
+
+def per_row(weight: Tensor, batch: int) -> Tensor:
+    """A group's weight for each of its rows."""
+    return weight.repeat_interleave(batch // weight.shape[0], dim=0)
+
+
+def apply(W: Tensor, x: Tensor) -> Tensor:
+    """W x for every row and head."""
+    return (W @ x[..., None])[..., 0]
+
+
+def outer(a: Tensor, b: Tensor) -> Tensor:
+    """a b^T for every row and head."""
+    return a[..., :, None] * b[..., None, :]
+
+
+# -- fast weight programmers (Irie et al. 2023) --------------------------------------------------------------------
+
+
+def linear_attention_step(W: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """W' = W + v k^T, o = W' q."""
+    W = W + outer(v, k)
+    return apply(W, q), W
+
+
+def retention_step(W: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+    """W' = decay W + v k^T, o = W' q, with one decay per head (Sun et al. 2023)."""
+    W = decay[:, None, None] * W + outer(v, k)
+    return apply(W, q), W
+
+
+def delta_rule_step(W: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """W' = W + beta (v - W k) k^T, o = W' q."""
+    W = W + outer(beta[..., None] * (v - apply(W, k)), k)
+    return apply(W, q), W
+
+
+def recurrent_delta_step(
+    state: tuple[Tensor, Tensor], q: Tensor, k: Tensor, v: Tensor, beta: Tensor, R: tuple[Tensor, ...]
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """The delta rule whose q, k, v and beta also see h = tanh(o), the head's last output.
+
+    q' = softmax(q + R_q h), k' = softmax(k + R_k h), v' = v + R_v h, beta' = sigmoid(beta + r_b . h).
+    """
+    W, o = state
+    R_q, R_k, R_v, r_b = R
+    h = o.tanh()
+    q = (q + apply(R_q, h)).softmax(-1)
+    k = (k + apply(R_k, h)).softmax(-1)
+    v = v + apply(R_v, h)
+    beta = (beta + (r_b * h).sum(-1)).sigmoid()
+    o, W = delta_rule_step(W, q, k, v, beta)
+    return o, (W, o)
+
+
+def srwm_step(
+    W: tuple[Tensor, Tensor, Tensor, Tensor], x: Tensor, read_after_write: bool = False
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """A weight matrix that modifies itself (row vectors: y = x W_y).
+
+    q = softmax(x W_q), k = softmax(x W_k), beta = sigmoid(x w_b), and each of the four, with its own beta_i:
+    W_i' = W_i + beta_i k^T (q W_i - k W_i). The output y = x W_y is read before the write unless said otherwise.
+    """
+    W_y, W_q, W_k, w_b = W
+    q, k, beta = ((x[..., None, :] @ M)[..., 0, :] for M in (W_q, W_k, w_b))
+    q, k, beta = q.softmax(-1), k.softmax(-1), beta.sigmoid()
+    new = tuple(M + outer(beta[..., i, None] * k, ((q - k)[..., None, :] @ M)[..., 0, :]) for i, M in enumerate(W))
+    return (x[..., None, :] @ (new[0] if read_after_write else W_y))[..., 0, :], new
+
+
+# -- recurrent networks --------------------------------------------------------------------------------------------
+
+
+def elman_step(h: Tensor, a: Tensor, R: Tensor, relu: bool = False) -> tuple[Tensor, Tensor]:
+    """h' = tanh(a + R h), or relu; a holds the input's share of the sum."""
+    h = a + apply(R, h)
+    h = h.relu() if relu else h.tanh()
+    return h, h
+
+
+def gru_step(h: Tensor, a: Tensor, R: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """r, z = sigmoid(a + R h), n = tanh(a_n + r (R_n h + b)), h' = (1 - z) n + z h; gates stacked as r, z, n."""
+    a_r, a_z, a_n = a.chunk(3, -1)
+    h_r, h_z, h_n = apply(R, h).chunk(3, -1)
+    r, z = (a_r + h_r).sigmoid(), (a_z + h_z).sigmoid()
+    n = (a_n + r * (h_n + b)).tanh()
+    h = (1 - z) * n + z * h
+    return h, h
+
+
+def lstm_step(state: tuple[Tensor, Tensor], a: Tensor, R: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """c' = f c + i g, h' = o tanh(c'), where i, f, o = sigmoid(a + R h) and g = tanh(a + R h), stacked as i, f, g, o."""
+    h, c = state
+    i, f, g, o = (a + apply(R, h)).chunk(4, -1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    h = o.sigmoid() * c.tanh()
+    return h, (h, c)
+
+
+def elementwise_lstm_step(c: Tensor, z: Tensor, f: Tensor, w_z: Tensor, w_f: Tensor) -> tuple[Tensor, Tensor]:
+    """c' = f c + (1 - f) z, where z = tanh(z + w_z c) and f = sigmoid(f + w_f c), all element by element."""
+    z, f = (z + w_z * c).tanh(), (f + w_f * c).sigmoid()
+    c = f * c + (1 - f) * z
+    return c, c
+
+
+# -- state-space models --------------------------------------------------------------------------------------------
+
+
+def diagonal_scan_step(h: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """h' = a h + b, element by element, real or complex."""
+    h = a * h + b
+    return h, h
+
+
+def selective_scan_step(h: Tensor, x: Tensor, dt: Tensor, B: Tensor, C: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
+    """h' = exp(dt A) h + dt x B^T, y = h' C (Gu and Dao 2023); x, dt [batch, heads, dim], B, C [batch, heads, state]."""
+    h = torch.exp(dt[..., None] * A) * h + outer(dt * x, B)
+    return apply(h, C), h
