@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
@@ -46,14 +46,11 @@ class Description(BaseModel):
 
     def __init__(self, **data: Any) -> None:
         try:
-            super().__init__(**{name: _tuples(value) for name, value in data.items()})
+            # Plain data names its kind and version; they belong to the class.
+            fields = {name: _tuples(value) for name, value in data.items() if name not in ("kind", "version")}
+            super().__init__(**fields)
         except ValidationError as error:
             raise BadInput(self._explain(error)) from None
-
-    @classmethod
-    def read(cls, data: dict[str, Any]) -> Self:
-        """Build from plain data, as `plain` gives it."""
-        return cls(**{name: value for name, value in data.items() if name not in ("kind", "version")})
 
     @model_serializer(mode="wrap")
     def _with_kind(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -72,7 +69,7 @@ class Description(BaseModel):
         if first["type"] == "missing":
             return f"{cls.kind} needs the field '{field}'"
         message = first["msg"].removeprefix("Value error, ")
-        if not field:
+        if first["type"] == "value_error":  # raised by a part, in words of its own
             return message
         return f"{cls.kind}: {field} = {first['input']!r} is not valid: {message[0].lower()}{message[1:]}"
 

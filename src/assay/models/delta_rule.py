@@ -1,4 +1,4 @@
-"""The delta rule (DeltaNet, Schlag et al. 2021) and products of several of its steps (DeltaProduct, Siems et al. 2025)."""
+"""The delta rule (DeltaNet, Schlag et al. 2021) and products of its steps (DeltaProduct, Siems et al. 2025)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ FeatureMap = Literal["elu", "elu-sum", "softmax", "unit", "identity"]
 
 
 def features(name: FeatureMap, z: Tensor) -> Tensor:
-    """`elu`: elu(z) + 1 > 0. `elu-sum`: the same, summing to 1. `softmax`: positive, sum 1. `unit`: signed, length 1."""
+    """`elu`: elu(z) + 1. `elu-sum`: the same, summing to 1. `softmax`: positive, sum 1. `unit`: signed, length 1."""
     if name == "elu":
         return F.elu(z) + 1
     if name == "elu-sum":

@@ -59,7 +59,7 @@ def read_mixer(data: Any) -> Any:
     """A mixer from its plain data, or from its name alone."""
     if isinstance(data, str):
         data = {"kind": data}
-    return MIXERS.load(str(data.get("kind"))).read(data) if isinstance(data, dict) else data
+    return MIXERS.load(str(data.get("kind")))(**data) if isinstance(data, dict) else data
 
 
 def model(name: str, **options: Any) -> Architecture:
@@ -86,4 +86,4 @@ def read_model(data: Any) -> Any:
         return data
     kinds: dict[str, Any] = {"stack": skeleton.Stack, "foreign": skeleton.Foreign}
     kind = str(data.get("kind"))
-    return (kinds[kind] if kind in kinds else import_path(kind)).read(data)
+    return (kinds[kind] if kind in kinds else import_path(kind))(**data)

@@ -22,7 +22,7 @@ Mix = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
 class Architecture(Description):
-    """A frozen description of a whole model. `build` makes the machine; equal descriptions and seeds make equal ones."""
+    """A frozen description of a whole model. `build` makes the machine; equal seeds make equal machines."""
 
     name: str
 
@@ -172,7 +172,7 @@ class Foreign(Architecture):
 
     kind: ClassVar[str] = "foreign"
     path: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     source: str = ""
 
     @classmethod

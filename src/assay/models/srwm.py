@@ -15,7 +15,7 @@ from assay.rng import Rng
 
 
 class Srwm(Mixer):
-    """Per head, on its slice of the input; the initial matrices are learned. The output is read before or after the write."""
+    """Per head, on its slice of the input; the initial matrices are learned. y is read before or after the write."""
 
     kind: ClassVar[str] = "srwm"
     heads: Annotated[int, Field(ge=1)] = 4

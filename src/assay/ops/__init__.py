@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
+import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
@@ -92,8 +93,9 @@ def recurrent_delta(
     """The delta rule with feedback: R = (R_q, R_k, R_v [groups, heads, dim, dim], r_b [groups, heads, dim])."""
     chosen("recurrent_delta", backend)
     state = (_fast_weight(None, k, v), v.new_zeros(v[:, :, 0].shape)) if state is None else state
-    R_rows = tuple(per_row(weight, len(q)) for weight in R)
-    return fold(partial(reference.recurrent_delta_step, R=R_rows), state, q, k, v, beta)
+    R_q, R_k, R_v, r_b = R
+    stacked = torch.cat([R_q, R_k, R_v, r_b[..., None, :]], dim=-2)
+    return fold(partial(reference.recurrent_delta_step, R=stacked), state, q, k, v, beta)
 
 
 def srwm(
@@ -103,10 +105,13 @@ def srwm(
     read_after_write: bool = False,
     backend: Backend = "auto",
 ) -> tuple[Sequence, tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """The self-referential weight matrix: W = (W_y, W_q, W_k [groups, heads, dim, dim], w_b [groups, heads, dim, 4])."""
+    """The self-referential matrix: W = (W_y, W_q, W_k [groups, heads, dim, dim], w_b [groups, heads, dim, 4])."""
     chosen("srwm", backend)
-    W_y, W_q, W_k, w_b = (per_row(weight, len(x)) for weight in W)
-    return fold(partial(reference.srwm_step, read_after_write=read_after_write), (W_y, W_q, W_k, w_b), x)
+    whole = per_row(torch.cat(W, dim=-1), len(x))
+    y, whole = fold(partial(reference.srwm_step, read_after_write=read_after_write), whole, x)
+    d = x.shape[-1]
+    W_y, W_q, W_k, w_b = whole.split([d, d, d, 4], dim=-1)
+    return y, (W_y, W_q, W_k, w_b)
 
 
 def elman(
@@ -120,7 +125,7 @@ def elman(
     """h' = tanh(a + R h), or relu."""
     chosen("elman", backend)
     h = a.new_zeros(a[:, :, 0].shape) if h is None else h
-    return fold(partial(reference.elman_step, R=per_row(R, len(a)), relu=relu), h, a)
+    return fold(partial(reference.elman_step, R=R, relu=relu), h, a)
 
 
 def gru(
@@ -134,7 +139,7 @@ def gru(
     """A gated recurrent unit; `a` and R hold the gates r, z, n one after the other."""
     chosen("gru", backend)
     h = a.new_zeros(*a.shape[:2], R.shape[-1]) if h is None else h
-    return fold(partial(reference.gru_step, R=per_row(R, len(a)), b=per_row(b, len(a))), h, a)
+    return fold(partial(reference.gru_step, R=R, b=per_row(b, len(a))), h, a)
 
 
 def lstm(
@@ -147,7 +152,7 @@ def lstm(
     """Long short-term memory; `a` and R hold the gates i, f, g, o one after the other; the state is (h, c)."""
     chosen("lstm", backend)
     zero = a.new_zeros(*a.shape[:2], R.shape[-1])
-    return fold(partial(reference.lstm_step, R=per_row(R, len(a))), (zero, zero) if state is None else state, a)
+    return fold(partial(reference.lstm_step, R=R), (zero, zero) if state is None else state, a)
 
 
 def elementwise_lstm(

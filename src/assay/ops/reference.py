@@ -30,6 +30,12 @@ def per_row(weight: Tensor, batch: int) -> Tensor:
     return weight.repeat_interleave(batch // weight.shape[0], dim=0)
 
 
+def weigh(R: Tensor, x: Tensor) -> Tensor:
+    """R x with each row's group's weight: R [groups, heads, out, dim], x [batch, heads, dim]."""
+    by_group = x.reshape(R.shape[0], -1, *x.shape[1:]).transpose(1, 2)
+    return (by_group @ R.mT).transpose(1, 2).reshape(*x.shape[:2], -1)
+
+
 def apply(W: Tensor, x: Tensor) -> Tensor:
     """W x for every row and head."""
     return (W @ x[..., None])[..., 0]
@@ -62,36 +68,32 @@ def delta_rule_step(W: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) ->
 
 
 def recurrent_delta_step(
-    state: tuple[Tensor, Tensor], q: Tensor, k: Tensor, v: Tensor, beta: Tensor, R: tuple[Tensor, ...]
+    state: tuple[Tensor, Tensor], q: Tensor, k: Tensor, v: Tensor, beta: Tensor, R: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The delta rule whose q, k, v and beta also see h = tanh(o), the head's last output.
 
-    q' = softmax(q + R_q h), k' = softmax(k + R_k h), v' = v + R_v h, beta' = sigmoid(beta + r_b . h).
+    q' = softmax(q + R_q h), k' = softmax(k + R_k h), v' = v + R_v h, beta' = sigmoid(beta + r_b . h), where R holds
+    R_q, R_k, R_v and r_b one above the other.
     """
     W, o = state
-    R_q, R_k, R_v, r_b = R
-    h = o.tanh()
-    q = (q + apply(R_q, h)).softmax(-1)
-    k = (k + apply(R_k, h)).softmax(-1)
-    v = v + apply(R_v, h)
-    beta = (beta + (r_b * h).sum(-1)).sigmoid()
-    o, W = delta_rule_step(W, q, k, v, beta)
+    from_q, from_k, from_v, from_b = weigh(R, o.tanh()).split([q.shape[-1], k.shape[-1], v.shape[-1], 1], dim=-1)
+    q, k, v = (q + from_q).softmax(-1), (k + from_k).softmax(-1), v + from_v
+    o, W = delta_rule_step(W, q, k, v, (beta + from_b[..., 0]).sigmoid())
     return o, (W, o)
 
 
-def srwm_step(
-    W: tuple[Tensor, Tensor, Tensor, Tensor], x: Tensor, read_after_write: bool = False
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """A weight matrix that modifies itself (row vectors: y = x W_y).
+def srwm_step(W: Tensor, x: Tensor, read_after_write: bool = False) -> tuple[Tensor, Tensor]:
+    """A weight matrix that modifies itself: W = [W_y | W_q | W_k | w_b], d rows and 3 d + 4 columns, row vectors.
 
-    q = softmax(x W_q), k = softmax(x W_k), beta = sigmoid(x w_b), and each of the four, with its own beta_i:
-    W_i' = W_i + beta_i k^T (q W_i - k W_i). The output y = x W_y is read before the write unless said otherwise.
+    y, q, k, beta = x W_y, softmax(x W_q), softmax(x W_k), sigmoid(x w_b), and each part i with its own beta_i:
+    W_i' = W_i + beta_i k^T (q W_i - k W_i). The output y is read before the write unless said otherwise.
     """
-    W_y, W_q, W_k, w_b = W
-    q, k, beta = ((x[..., None, :] @ M)[..., 0, :] for M in (W_q, W_k, w_b))
+    d = x.shape[-1]
+    y, q, k, beta = apply(W.mT, x).split([d, d, d, 4], dim=-1)
     q, k, beta = q.softmax(-1), k.softmax(-1), beta.sigmoid()
-    new = tuple(M + outer(beta[..., i, None] * k, ((q - k)[..., None, :] @ M)[..., 0, :]) for i, M in enumerate(W))
-    return (x[..., None, :] @ (new[0] if read_after_write else W_y))[..., 0, :], new
+    rates = torch.cat([beta[..., :3].repeat_interleave(d, dim=-1), beta[..., 3:].expand(*beta.shape[:-1], 4)], dim=-1)
+    W = W + outer(k, rates * apply(W.mT, q - k))
+    return apply(W[..., :d].mT, x) if read_after_write else y, W
 
 
 # -- recurrent networks --------------------------------------------------------------------------------------------
@@ -99,7 +101,7 @@ def srwm_step(
 
 def elman_step(h: Tensor, a: Tensor, R: Tensor, relu: bool = False) -> tuple[Tensor, Tensor]:
     """h' = tanh(a + R h), or relu; a holds the input's share of the sum."""
-    h = a + apply(R, h)
+    h = a + weigh(R, h)
     h = h.relu() if relu else h.tanh()
     return h, h
 
@@ -107,7 +109,7 @@ def elman_step(h: Tensor, a: Tensor, R: Tensor, relu: bool = False) -> tuple[Ten
 def gru_step(h: Tensor, a: Tensor, R: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """r, z = sigmoid(a + R h), n = tanh(a_n + r (R_n h + b)), h' = (1 - z) n + z h; gates stacked as r, z, n."""
     a_r, a_z, a_n = a.chunk(3, -1)
-    h_r, h_z, h_n = apply(R, h).chunk(3, -1)
+    h_r, h_z, h_n = weigh(R, h).chunk(3, -1)
     r, z = (a_r + h_r).sigmoid(), (a_z + h_z).sigmoid()
     n = (a_n + r * (h_n + b)).tanh()
     h = (1 - z) * n + z * h
@@ -115,9 +117,9 @@ def gru_step(h: Tensor, a: Tensor, R: Tensor, b: Tensor) -> tuple[Tensor, Tensor
 
 
 def lstm_step(state: tuple[Tensor, Tensor], a: Tensor, R: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """c' = f c + i g, h' = o tanh(c'), where i, f, o = sigmoid(a + R h) and g = tanh(a + R h), stacked as i, f, g, o."""
+    """c' = f c + i g, h' = o tanh(c'); i, f, o = sigmoid(a + R h) and g = tanh(a + R h), stacked as i, f, g, o."""
     h, c = state
-    i, f, g, o = (a + apply(R, h)).chunk(4, -1)
+    i, f, g, o = (a + weigh(R, h)).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     h = o.sigmoid() * c.tanh()
     return h, (h, c)
@@ -140,6 +142,6 @@ def diagonal_scan_step(h: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]
 
 
 def selective_scan_step(h: Tensor, x: Tensor, dt: Tensor, B: Tensor, C: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
-    """h' = exp(dt A) h + dt x B^T, y = h' C (Gu and Dao 2023); x, dt [batch, heads, dim], B, C [batch, heads, state]."""
+    """h' = exp(dt A) h + dt x B^T, y = h' C (Gu and Dao 2023); x, dt [batch, heads, dim], B, C [..., state]."""
     h = torch.exp(dt[..., None] * A) * h + outer(dt * x, B)
     return apply(h, C), h

@@ -48,10 +48,10 @@ TASKS = Registry(
 
 def task(name: str, **options: Any) -> Task:
     """A task by name (or `module:Class`), with its options as JSON holds them."""
-    return read_task({"kind": name, **options})
-
-
-def read_task(data: dict[str, Any]) -> Task:
-    """A task from its plain data."""
-    made: Task = TASKS.load(str(data.get("kind"))).read(data)
+    made: Task = TASKS.load(name)(**options)
     return made
+
+
+def read_task(data: Any) -> Any:
+    """A task from its plain data; anything else is left as it is."""
+    return TASKS.load(str(data.get("kind")))(**data) if isinstance(data, dict) else data

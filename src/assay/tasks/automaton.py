@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from assay.rng import Rng
 from assay.tasks.task import DEAD, Task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Machine:
     """A Moore machine: `moves[state, symbol]` is the next state, `says[state]` the answer given there."""
 
@@ -53,9 +54,10 @@ class Walks:
         while len(self.log_counts) <= length:
             self.log_counts.append(self.log_counts[-1][self.machine.moves].logsumexp(-1))
 
-    def exist(self, length: int) -> bool:
+    def log2_count(self, length: int) -> float:
+        """The logarithm of the number of words of this length; minus infinity where there are none."""
         self._count_to(length)
-        return bool(self.log_counts[length][self.machine.start] > -torch.inf)
+        return float(self.log_counts[length][self.machine.start]) / math.log(2)
 
     def choices(self, length: int, device: torch.device) -> Float[Tensor, "lengths states symbols"]:
         """Cumulative probabilities of the next symbol, by the number of symbols that follow it."""
@@ -127,7 +129,10 @@ class RegularTask(Task):
         return self.words.draw(lengths, rng, width)
 
     def fits(self, length: int) -> bool:
-        return length >= 1 and self.words.exist(length)
+        return length >= 1 and self.words.log2_count(length) > -math.inf
+
+    def log2_inputs(self, length: int) -> float:
+        return self.words.log2_count(length)
 
 
 class Dfa(RegularTask):

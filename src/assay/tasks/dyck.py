@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from itertools import product
 from typing import Annotated, ClassVar, Literal
@@ -55,6 +56,11 @@ class Dyck1(Task):
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         return torch.where(dyck_steps(lengths, rng, width) > 0, 1, 2)
+
+    def log2_inputs(self, length: int) -> float:
+        n = length // 2
+        catalan = math.lgamma(2 * n + 1) - math.lgamma(n + 1) - math.lgamma(n + 2)
+        return catalan / math.log(2)
 
     def fits(self, length: int) -> bool:
         return length > 0 and length % 2 == 0
@@ -182,6 +188,7 @@ class BoundedDyck(Task):
     kind: ClassVar[str] = "bounded-dyck"
     asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
+    train_lengths: ClassVar[tuple[int, int]] = (20, 100)
     k: Annotated[int, Field(ge=1, le=4)] = 2
     depth: Annotated[int, Field(ge=1, le=8)] = 2
     negatives: Literal["corrupted", "count-balanced"] = "corrupted"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine, RegularTask, Walks
-from assay.tasks.task import DEAD, IGNORE, Task
+from assay.tasks.task import DEAD, IGNORE, Task, Window
 
 
 class Parity(RegularTask):
@@ -29,7 +29,17 @@ class Parity(RegularTask):
     accepting: ClassVar[tuple[int, ...]] = (0,)
 
 
-class EvenAs(RegularTask):
+class Periodic(RegularTask):
+    """A language of one word a length, trained to 500 tokens; its longer bins start at 1, 2 and 4 times the longest."""
+
+    train_lengths: ClassVar[tuple[int, int]] = (2, 500)
+
+    def bins(self, low: int, high: int) -> tuple[Window, ...]:
+        longer = (Window(f"Bin{i}", times * high + 1, times * high * 6 // 5) for i, times in enumerate((1, 2, 4), 1))
+        return Window("Bin0", low, high), *longer
+
+
+class EvenAs(Periodic):
     """(aa)*: 1 where the prefix has an even number of a.
 
     >>> EvenAs().explain("aaaa")
@@ -40,10 +50,9 @@ class EvenAs(RegularTask):
     symbols: ClassVar[tuple[str, ...]] = ("a",)
     moves: ClassVar[tuple[tuple[int, ...], ...]] = ((1,), (0,))
     accepting: ClassVar[tuple[int, ...]] = (0,)
-    train_lengths: ClassVar[tuple[int, int]] = (2, 500)
 
 
-class Abab(RegularTask):
+class Abab(Periodic):
     """(abab)*: 1 where the prefix is in the language.
 
     >>> Abab().explain("abababab")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -137,6 +138,10 @@ class Task(Description, ABC):
             Window("Bin2", 2 * high + 1, 4 * high),
             Window("Bin3", 4 * high + 1, max(8 * high, 1024)),
         )
+
+    def log2_inputs(self, length: int) -> float:
+        """About how many inputs of this length there are, as a power of two: too few cannot be split."""
+        return math.inf if self.features else length * math.log2(len(self.symbols))
 
     def probes(self) -> dict[str, Task]:
         """Further input distributions of the same task, tested and reported on their own."""

@@ -1,0 +1,135 @@
+"""Which inputs a run sees: fresh ones to train on, and held-out ones that it never does.
+
+Every input belongs to one split for good, by a hash of its content: one in eight tests, one in eight validates, the
+others train. Lengths with too few inputs to be split (a unary language has one) are shared by all, and counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from assay.rng import Rng, mix
+from assay.spec import Bin, RunSpec
+from assay.tasks.task import IGNORE, Batch, Task
+
+PARTS = 8
+TEST, VALIDATE = 0, 1  # the other parts train
+FEWEST_BITS = 6.0  # below 2^6 inputs a length is shared
+ATTEMPTS = 3  # candidates for each row of a training batch
+ROUNDS = 64  # of redrawing for a held-out set
+LENGTHS = 24  # lengths at which a bin is measured
+
+
+def content_hash(inputs: Tensor) -> Int[Tensor, "rows"]:
+    """A 64-bit hash of each row's content, padding left out of account."""
+    words = inputs if inputs.dtype == torch.int64 else inputs.contiguous().view(torch.int32).long()
+    words = words.flatten(1)
+    weights = mix(torch.arange(1, words.shape[1] + 1, device=words.device)) | 1
+    return mix((words * weights).sum(1))
+
+
+def part_of(inputs: Tensor) -> Int[Tensor, "rows"]:
+    """The part, 0 to 7, that each row belongs to."""
+    return (content_hash(inputs) >> 61) & (PARTS - 1)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The lengths of a window at which a task has inputs, and which of them are shared."""
+
+    values: Int[Tensor, "n"]
+    shared: Bool[Tensor, "n"]
+
+    @classmethod
+    def of(cls, task: Task, low: int, high: int, device: torch.device) -> Lengths:
+        fitting = task.lengths(low, high)
+        shared = [task.log2_inputs(length) < FEWEST_BITS for length in fitting]
+        return cls(torch.tensor(fitting, device=device), torch.tensor(shared, device=device))
+
+
+class TrainingData:
+    """Batch number n of a run, the same whenever it is asked for."""
+
+    def __init__(self, spec: RunSpec, device: torch.device) -> None:
+        self.task, self.batch, self.width = spec.task, spec.training.batch, spec.training.lengths[1]
+        self.lengths = Lengths.of(spec.task, *spec.training.lengths, device)
+        self.rng = Rng.seeded(spec.seed, "train", device=device)
+
+    def __getitem__(self, step: int) -> Batch:
+        rng = self.rng.child(step).rows(self.batch * ATTEMPTS)
+        which = rng.child("length").integers(1, len(self.lengths.values))[:, 0]
+        inputs = self.task.inputs(self.lengths.values[which], rng, self.width)
+        allowed = (self.lengths.shared[which] | (part_of(inputs) > VALIDATE)).view(self.batch, ATTEMPTS)
+        # The first allowed candidate of each row; a row without one (1 in 64) asks nothing.
+        preference = allowed * torch.arange(ATTEMPTS, 0, -1, device=inputs.device)
+        best = preference.argmax(1) + ATTEMPTS * torch.arange(self.batch, device=inputs.device)
+        inputs = inputs[best]
+        return Batch(inputs, self.task.solve(inputs).where(allowed.any(1, keepdim=True), IGNORE))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A fixed set of sequences and how many of them may also occur in training."""
+
+    batch: Batch
+    lengths: Int[Tensor, "rows"]
+    shared: int
+
+
+def held_out(task: Task, window: Bin, rows: int, split: Literal["test", "validate"], device: torch.device) -> HeldOut:
+    """Rows for one bin, the same for every run: as many as possible different, and none of another split."""
+    # Equal descriptions draw equal data, so one process draws each set once.
+    return _held_out(_Key(task, window.name), window.low, window.high, rows, split, device)
+
+
+class _Key:
+    """A task by its content, so that a cache can hold what was drawn from it."""
+
+    def __init__(self, task: Task, name: str) -> None:
+        self.task, self.name = task, name
+
+    def __hash__(self) -> int:
+        return hash((self.task.model_dump_json(), self.name))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and (self.task, self.name) == (other.task, other.name)
+
+
+@lru_cache(maxsize=64)
+def _held_out(key: _Key, low: int, high: int, rows: int, split: str, device: torch.device) -> HeldOut:
+    task = key.task
+    window = Lengths.of(task, low, high, device)
+    one_each = bool(window.shared.all())
+    picked = torch.linspace(0, len(window.values) - 1, min(len(window.values), rows if one_each else LENGTHS))
+    which = picked.round().long().to(device)[torch.arange(rows, device=device) % len(picked)].sort().values
+    lengths, free = window.values[which], window.shared[which]
+    part = TEST if split == "test" else VALIDATE
+    rng = Rng.seeded(0, split, key.name, device=device).rows(rows)
+    width = int(lengths.max())
+    inputs = task.inputs(lengths, rng.child(0), width)
+    hashes = content_hash(inputs)
+    settled = free | _fresh(hashes, (part_of(inputs) == part) & ~free, hashes[:0])
+    for attempt in range(1, ROUNDS):
+        open_rows = (~settled).nonzero()[:, 0]
+        if not len(open_rows):
+            break
+        drawn = task.inputs(lengths[open_rows], Rng(rng.keys[open_rows]).child(attempt), width)
+        found = content_hash(drawn)
+        taken = _fresh(found, part_of(drawn) == part, hashes[settled])
+        inputs[open_rows[taken]], hashes[open_rows[taken]] = drawn[taken], found[taken]
+        settled[open_rows[taken]] = True
+    return HeldOut(Batch(inputs, task.solve(inputs)), lengths, int((free | ~settled).sum()))
+
+
+def _fresh(hashes: Tensor, allowed: Tensor, known: Tensor) -> Bool[Tensor, "rows"]:
+    """Allowed rows that are not known and are the first of their kind."""
+    allowed = allowed & ~torch.isin(hashes, known)
+    ascending, order = torch.where(allowed, hashes, 0).sort(stable=True)
+    repeats = torch.nn.functional.pad(ascending[1:] == ascending[:-1], (1, 0))
+    return allowed & ~torch.zeros_like(allowed).scatter(0, order, repeats)

@@ -1,0 +1,118 @@
+"""How right a model is on a set of sequences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from assay.lab.data import HeldOut, held_out
+from assay.models.causal import Causal
+from assay.record import LengthScore, Score, Verdict
+from assay.spec import RunSpec
+from assay.tasks.task import IGNORE
+
+CHUNK_TOKENS = 1 << 15  # read at once; a model whose state grows with its input is given squares of the length
+CHUNK_PAIRS = 1 << 23
+
+
+def logits_of(model: nn.Module, inputs: Tensor) -> Float[Tensor, "rows time answers"]:
+    """A model's logits; a state that it may return beside them is left out."""
+    output = model(inputs)
+    logits: Tensor = output[0] if isinstance(output, tuple) else output
+    return logits
+
+
+@torch.no_grad()
+def predict(model: nn.Module, inputs: Tensor) -> Int[Tensor, "rows time"]:
+    """The most likely answer everywhere, -1 where the logits are not numbers."""
+    length = inputs.shape[1]
+    grows = not isinstance(model, Causal) or model.state_floats(2) > model.state_floats(1)
+    rows = max(1, CHUNK_PAIRS // length**2 if grows else CHUNK_TOKENS // length)
+    model.eval()
+    said = []
+    for chunk in inputs.split(rows):
+        logits = logits_of(model, chunk)
+        said.append(logits.argmax(-1).where(logits.isfinite().all(-1), -1))
+    model.train()
+    return torch.cat(said)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Which answers of a held-out set were right."""
+
+    held: HeldOut
+    said: Int[Tensor, "rows time"]
+    asked: Bool[Tensor, "rows time"]
+    right: Bool[Tensor, "rows time"]
+
+    @classmethod
+    def of(cls, model: nn.Module, held: HeldOut) -> Marks:
+        said = predict(model, held.batch.inputs)
+        asked = held.batch.targets != IGNORE
+        return cls(held, said, asked, (said == held.batch.targets) & asked)
+
+    def sequences(self, rows: Tensor | slice = slice(None)) -> float:
+        """The share of rows that are right wherever they are asked."""
+        return float((self.right == self.asked)[rows].all(1).double().mean())
+
+    def answers(self, rows: Tensor | slice = slice(None)) -> float:
+        """The share of right answers."""
+        return float(self.right[rows].sum() / self.asked[rows].sum().clamp(min=1))
+
+    def score(self, name: str, probe: str = "") -> Score:
+        by_length = []
+        for length in self.held.lengths.unique().tolist():
+            rows = self.held.lengths == length
+            by_length.append(
+                LengthScore(
+                    length=length, rows=int(rows.sum()), sequences=self.sequences(rows), answers=self.answers(rows)
+                )
+            )
+        return Score(
+            bin=name,
+            probe=probe,
+            rows=len(self.held.lengths),
+            shared=self.held.shared,
+            sequences=self.sequences(),
+            answers=self.answers(),
+            favourite=favourite(self.said[self.asked]),
+            lengths=tuple(by_length),
+        )
+
+
+def favourite(answers: Int[Tensor, "n"]) -> float:
+    """The share of the commonest answer."""
+    return float(answers.unique(return_counts=True)[1].max() / len(answers)) if len(answers) else math.nan
+
+
+def test(model: nn.Module, spec: RunSpec, device: torch.device) -> tuple[tuple[Score, ...], bool]:
+    """The scores of every test bin and probe, and whether the model gives one answer to nearly everything in Bin0."""
+    scores, collapsed = [], False
+    for probe, task in {"": spec.task, **spec.task.probes()}.items():
+        for window in spec.testing.bins:
+            held = held_out(task, window, spec.testing.rows, "test", device)
+            marks = Marks.of(model, held)
+            scores.append(marks.score(window.name, probe))
+            if not probe and window == spec.testing.bins[0]:
+                truth = favourite(held.batch.targets[marks.asked])
+                collapsed = scores[-1].favourite >= 0.999 > truth
+    return tuple(scores), collapsed
+
+
+def verdict(scores: tuple[Score, ...], collapsed: bool) -> tuple[Verdict, int | None]:
+    """What the scores amount to, and the first length at which a sequence was wrong.
+
+    Solved: every sequence of every bin is right. Partly solved: every one of the first bin, whose lengths were trained
+    on. Else collapsed to one answer, or censored: the steps ran out before it was learned.
+    """
+    wrong = [row.length for score in scores for row in score.lengths if row.sequences < 1]
+    if not wrong:
+        return "solved", None
+    if all(score.sequences == 1 for score in scores if score.bin == scores[0].bin):
+        return "partly solved", min(wrong)
+    return "collapsed" if collapsed else "censored", min(wrong)

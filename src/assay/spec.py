@@ -1,0 +1,135 @@
+"""A run, described: what is asked, of which machine, how it is trained and how it is tested."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+
+from assay.description import BadInput, Description, digest
+from assay.models import model as model_by_name
+from assay.models import read_model
+from assay.models.skeleton import Architecture
+from assay.tasks import read_task
+from assay.tasks import task as task_by_name
+from assay.tasks.task import Task
+
+
+class Bin(Description):
+    """A named range of input lengths, both ends included."""
+
+    kind: ClassVar[str] = "bin"
+    name: str
+    low: Annotated[int, Field(ge=1)]
+    high: Annotated[int, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Bin:
+        if self.low > self.high:
+            raise ValueError(f"{self.name}: lengths {self.low} to {self.high} are in the wrong order")
+        return self
+
+
+Bins = tuple[Bin, ...]
+
+
+class Training(Description):
+    """Adam at a constant rate on fresh data, until every validation sequence is right or the steps run out.
+
+    Adam's settings are those of the published code of Irie et al. 2023. The run stops when the validation bins are
+    perfect at `patience` checks in a row; test bins never steer.
+    """
+
+    kind: ClassVar[str] = "training"
+    version: ClassVar[int] = 1
+    lengths: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+    validation: Bins
+    validation_rows: Annotated[int, Field(ge=1)] = 128
+    validate_every: Annotated[int, Field(ge=1)] = 100
+    patience: Annotated[int, Field(ge=1)] = 3
+    stop: Literal["solved", "never"] = "solved"
+    steps: Annotated[int, Field(ge=1)] = 20_000
+    batch: Annotated[int, Field(ge=1)] = 32
+    lr: Annotated[float, Field(gt=0)] = 1e-3
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.995)
+    eps: Annotated[float, Field(gt=0)] = 1e-9
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    clip: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Training:
+        if self.lengths[0] > self.lengths[1]:
+            raise ValueError(f"training.lengths {list(self.lengths)} are in the wrong order")
+        return self
+
+
+class Testing(Description):
+    """The test bins, looked at once, after training. `rows` sequences a bin, spread over its lengths."""
+
+    kind: ClassVar[str] = "testing"
+    version: ClassVar[int] = 1
+    bins: Annotated[Bins, Field(min_length=1)]
+    rows: Annotated[int, Field(ge=1)] = 256
+
+
+class RunSpec(Description):
+    """One run, whole: with the same spec it is the same run."""
+
+    kind: ClassVar[str] = "run"
+    version: ClassVar[int] = 1
+    task: Annotated[SerializeAsAny[Task], BeforeValidator(read_task)]
+    model: Annotated[SerializeAsAny[Architecture], BeforeValidator(read_model)]
+    training: Training
+    testing: Testing
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> RunSpec:
+        self.task.lengths(*self.training.lengths)
+        windows = (*self.training.validation, *self.testing.bins)
+        for window in windows:
+            self.task.lengths(window.low, window.high)
+        self.model.check_length(max(self.training.lengths[1], *(window.high for window in windows)))
+        return self
+
+    @property
+    def digest(self) -> str:
+        """The run's name: covers every field and the version of every part."""
+        return digest(self.plain())
+
+
+def run_spec(
+    task: str | Task,
+    model: str | Architecture,
+    *,
+    seed: int = 0,
+    task_options: dict[str, Any] | None = None,
+    model_options: dict[str, Any] | None = None,
+    training: dict[str, Any] | None = None,
+    testing: dict[str, Any] | None = None,
+) -> RunSpec:
+    """A run from names and options; lengths, validation and test bins are the task's own unless given."""
+    asked = task_by_name(task, **(task_options or {})) if isinstance(task, str) else task
+    machine = model_by_name(model, **(model_options or {})) if isinstance(model, str) else model
+    training, testing = dict(training or {}), dict(testing or {})
+    lengths = training.setdefault("lengths", asked.train_lengths)
+    if not (isinstance(lengths, (list, tuple)) and len(lengths) == 2 and all(isinstance(n, int) for n in lengths)):
+        raise BadInput(f"training.lengths = {lengths!r} is not valid: two whole numbers, shortest and longest")
+    if lengths[0] < 1 or lengths[0] > lengths[1]:
+        raise BadInput(f"training.lengths = {list(lengths)} is not valid: from at least 1, shortest first")
+    windows = [w for w in asked.bins(*lengths) if any(asked.fits(n) for n in range(w.low, w.high + 1))]
+    testing.setdefault("bins", tuple(Bin(name=w.name, low=w.low, high=w.high) for w in windows))
+    training.setdefault("validation", _validation(asked, *lengths))
+    return RunSpec(task=asked, model=machine, training=Training(**training), testing=Testing(**testing), seed=seed)
+
+
+def _validation(task: Task, low: int, high: int) -> Bins:
+    """Val0 at the lengths of training, and Val1 a little longer where the task has such inputs.
+
+    Val1 ends in the middle of Bin1, so that a run can only be steered by lengths well below those of Bin2 and Bin3.
+    """
+    bins = [Bin(name="Val0", low=low, high=high)]
+    longer = [n for window in task.bins(low, high)[1:2] for n in range(window.low, (window.low + window.high) // 2 + 1)]
+    if any(n > high and task.fits(n) for n in longer):
+        bins.append(Bin(name="Val1", low=longer[0], high=longer[-1]))
+    return tuple(bins)

@@ -1,0 +1,67 @@
+"""Every named model, small, with every value of every option that has names for its values."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+
+from assay.models import MODELS, model
+from assay.models.skeleton import Architecture, Model
+from assay.rng import Rng
+
+SMALL = {"width": 8, "heads": 2, "layers": 2, "states": 3}
+NUMBERS = {"ff": (0, 4), "steps": (1, 2, 3)}
+VOCAB, ANSWERS = 3, 3
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "-".join([self.name, *(f"{option}={value}" for option, value in self.options.items())])
+
+    def described(self, **options: Any) -> Architecture:
+        taken = inspect.signature(MODELS.load(self.name)).parameters
+        small = {option: value for option, value in SMALL.items() if option in taken}
+        return model(self.name, **{**small, **self.options, **options})
+
+    def build(self, seed: int = 0, features: int = 0, **options: Any) -> Model:
+        """The machine in float64."""
+        vocab = 0 if features else VOCAB
+        made = self.described(**options).build(vocab, features, ANSWERS, Rng.seeded(seed))
+        assert isinstance(made, Model)
+        return made.double()
+
+
+def _values(hint: Any) -> tuple[Any, ...]:
+    """The values of a Literal, alone or in a union."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return tuple(value for part in get_args(hint) for value in _values(part))
+
+
+def _cases() -> list[Case]:
+    cases = []
+    for name in MODELS.entries:
+        recipe = MODELS.load(name)
+        cases.append(Case(name))
+        for option, hint in get_type_hints(recipe).items():
+            if option != "return":
+                default = inspect.signature(recipe).parameters[option].default
+                values = NUMBERS.get(option) or _values(hint)
+                cases += [Case(name, {option: value}) for value in values if value != default]
+    return cases
+
+
+NAMED = [Case(name) for name in MODELS.entries]
+CASES = _cases()
+
+
+def tokens(batch: int, time: int, seed: int = 0) -> Tensor:
+    return torch.randint(VOCAB, (batch, time), generator=torch.Generator().manual_seed(seed))

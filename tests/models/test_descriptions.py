@@ -1,0 +1,271 @@
+"""Descriptions of models: what is refused and in which words, plain data and back, and modules from elsewhere."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.description import BadInput
+from assay.models import MIXERS, MODELS, model, read_model
+from assay.models.skeleton import Foreign, Stack
+from assay.rng import Rng
+
+from .cases import CASES, NAMED, Case, tokens
+
+TAKES = {name: set(inspect.signature(MODELS.load(name)).parameters) for name in MODELS.entries}
+
+
+def refusal(name: str, **options: Any) -> str:
+    """The one line that a mistake is answered with."""
+    with pytest.raises(BadInput) as caught:
+        model(name, **options)
+    said = str(caught.value)
+    assert said
+    assert "\n" not in said
+    return said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("lstmm", "lstm"),
+        ("transfomer", "transformer"),
+        ("Delta-Net", "delta-net"),
+        ("rwkv", ", ".join(sorted(MODELS.entries))),
+    ],
+)
+def test_unknown_model(wrong: str, right: str):
+    said = refusal(wrong)
+    assert f"unknown model '{wrong}'" in said
+    assert right in said
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("transformer", "layer", "'layers'"),
+        ("transformer", "head", "'heads'"),
+        ("lstm", "heads", "width"),
+        ("lstm", "widht", "'width'"),
+        ("delta-product", "step", "'steps'"),
+        ("mamba", "convention", "states"),
+        ("hybrid", "mixer", "'mixers'"),
+    ],
+)
+def test_unknown_option(name: str, wrong: str, right: str):
+    said = refusal(name, **{wrong: 1})
+    assert f"{name} has no option '{wrong}'" in said
+    assert right in said
+
+
+SIZES = [
+    (name, option, value)
+    for name in MODELS.entries
+    for option in ("width", "heads", "layers", "states", "steps", "longest")
+    if option in TAKES[name]
+    for value in (0, -1, 2.5, "2")
+]
+
+
+@pytest.mark.parametrize(("name", "option", "value"), SIZES)
+def test_sizes_are_whole_and_at_least_one(name: str, option: str, value: Any):
+    assert f"{option} = {value!r}" in refusal(name, **{option: value})
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS.entries if "ff" in TAKES[name]])
+@pytest.mark.parametrize("value", [-1, 0.5, "4", True])
+def test_feed_forward_size(name: str, value: Any):
+    assert f"ff = {value!r}" in refusal(name, ff=value)
+
+
+NAMES = {
+    "norm": ["pre", "post", "none", "carry"],
+    "features": ["elu", "elu-sum", "softmax", "unit", "identity"],
+    "reading": ["before", "after"],
+    "activation": ["tanh", "relu"],
+    "convention": ["paper", "controlled"],
+    "beta": ["1", "2"],
+}
+WRONG = [
+    (name, option, value)
+    for name in MODELS.entries
+    for option in ("norm", "features", "reading", "activation", "convention", "beta", "positions")
+    if option in TAKES[name]
+    for value in ("zzz", "", 3)
+]
+
+
+@pytest.mark.parametrize(("name", "option", "value"), WRONG)
+def test_values_with_names(name: str, option: str, value: Any):
+    """What is wrong, and every value that would be right."""
+    said = refusal(name, **{option: value})
+    assert option in said
+    assert str(value) in said
+    for right in NAMES.get(option, ["none", "sinusoidal", "learned", *(["rotary"] if name == "transformer" else [])]):
+        assert right in said
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS.entries if "heads" in TAKES[name]])
+def test_heads_divide_the_width(name: str):
+    said = refusal(name, width=18, heads=4)
+    assert "18" in said
+    assert "4 heads" in said
+    assert "16 or 20" in said
+    for width in (16, 20) if name != "retnet" else (16,):
+        model(name, width=width, heads=4)
+    too_many = refusal(name, width=3, heads=4)
+    assert "4 would be" in too_many
+    assert "0 or" not in too_many
+
+
+@pytest.mark.parametrize(("name", "options"), [("transformer", {"positions": "rotary"}), ("retnet", {})])
+def test_rotary_positions_turn_pairs(name: str, options: dict[str, Any]):
+    said = refusal(name, width=20, heads=4, **options)
+    assert "even head size" in said
+    assert "20 / 4 = 5" in said
+    model("transformer", width=20, heads=4)
+
+
+@pytest.mark.parametrize(
+    ("mixers", "said"),
+    [
+        ((), "at least 1"),
+        (("attentoin",), "unknown mixer 'attentoin'; did you mean 'attention'?"),
+        (("lstm", {"kind": "attention", "haeds": 2}), "attention has no field 'haeds'; did you mean 'heads'?"),
+        (({"kind": "attention", "heads": 0},), "heads = 0"),
+        (({"heads": 2},), "unknown mixer"),
+        ((3,), "3"),
+        ("attention", "mixers = 'attention'"),
+    ],
+)
+def test_mixers_of_a_hybrid(mixers: Any, said: str):
+    assert said in refusal("hybrid", mixers=mixers)
+
+
+def test_mixers_by_name_by_data_and_as_they_are():
+    made = model("hybrid", mixers=["attention", {"kind": "srwm", "heads": 2}, MIXERS.load("lstm")()], width=8)
+    assert [mixer.kind for mixer in made.mixers] == ["attention", "srwm", "lstm"]
+    assert [getattr(mixer, "heads", None) for mixer in made.mixers] == [4, 2, None]
+
+
+def test_a_description_does_not_change():
+    with pytest.raises(ValueError, match="frozen"):
+        model("lstm").width = 3
+
+
+@pytest.mark.parametrize("kind", MIXERS.entries)
+def test_a_mixer_is_registered_under_its_kind(kind: str):
+    assert MIXERS.load(kind).kind == kind
+
+
+@pytest.mark.parametrize("case", NAMED, ids=str)
+def test_a_model_carries_its_name(case: Case):
+    assert case.described().name == case.name
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_plain_data_and_back(case: Case):
+    described = case.described()
+    plain = json.loads(json.dumps(described.plain()))
+    again = read_model(plain)
+    assert isinstance(again, Stack)
+    assert again == described
+    assert again.plain() == described.plain() == plain
+    assert hash(again) == hash(described)
+
+
+def test_plain_data_tells_models_apart():
+    described = [case.described().plain() for case in CASES]
+    same = [(a, b) for a in range(len(described)) for b in range(a) if described[a] == described[b]]
+    # The values that a convention has anyway, and the one recipe whose conventions agree.
+    expected = {
+        ("transformer", "norm"),
+        ("linear-transformer", "features"),
+        ("delta-net", "features"),
+        ("srwm", "norm"),
+        ("srwm", "reading"),
+        ("linear-transformer", "convention"),
+        ("delta-net", "convention"),
+        ("recurrent-delta", "convention"),
+    }
+    assert {(CASES[a].name, *CASES[a].options) for a, _ in same} == expected
+
+
+# -- modules from elsewhere ----------------------------------------------------------------------------------------
+
+
+class Tiny(nn.Module):
+    def __init__(self, vocab: int, features: int, answers: int, width: int = 4, sizes: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.embed, self.read_out = nn.Embedding(vocab, width), nn.Linear(width, answers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read_out(self.embed(x))
+
+
+def tiny(vocab: int, features: int, answers: int, width: int = 4) -> nn.Module:
+    return Tiny(vocab, features, answers, width)
+
+
+@pytest.mark.parametrize("factory", [Tiny, tiny])
+def test_a_foreign_module_is_built_from_its_seed(factory: Any):
+    described = Foreign.of(factory, width=5)
+    before = torch.get_rng_state()
+    first, again, other = (described.build(3, 0, 2, Rng.seeded(seed)) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert first(tokens(2, 7)).shape == (2, 7, 2)
+    assert first.embed.weight.shape == (3, 5)
+    for a, b, c in zip(first.parameters(), again.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert not torch.equal(a, c)
+
+
+def test_a_foreign_seed_does_not_hang_on_what_was_drawn_before():
+    first = Foreign.of(Tiny).build(3, 0, 2, Rng.seeded(1))
+    torch.rand(5)
+    again = Foreign.of(Tiny).build(3, 0, 2, Rng.seeded(1))
+    assert torch.equal(first.embed.weight, again.embed.weight)
+
+
+def test_a_foreign_module_by_its_path():
+    assert model(f"{__name__}:tiny", width=5) == Foreign.of(tiny, width=5)
+    assert model(f"{__name__}:tiny", width=5) != Foreign.of(tiny, width=6)
+
+
+@pytest.mark.parametrize("options", [{}, {"width": 5}, {"sizes": (1, 2)}], ids=str)
+def test_a_foreign_description_as_plain_data_and_back(options: dict[str, Any]):
+    described = Foreign.of(Tiny, **options)
+    again = read_model(json.loads(json.dumps(described.plain())))
+    assert isinstance(again, Foreign)
+    assert again == described
+
+
+def test_the_source_is_part_of_a_foreign_description():
+    assert Foreign.of(tiny).source != Foreign.of(Tiny).source
+
+
+class Mine(Stack):
+    name: str = "mine"
+
+
+def test_an_architecture_of_ones_own():
+    made = model(f"{__name__}:Mine", mixers=("lstm",), width=8)
+    assert made == Mine(mixers=("lstm",), width=8)
+    assert read_model(made.plain()) == made
+
+
+def test_an_architecture_of_ones_own_may_be_given_a_name():
+    assert model(f"{__name__}:Mine", name="another", mixers=("lstm",)).name == "another"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("no_such_module:Thing", "cannot import 'no_such_module'"), (f"{__name__}:Thing", "has no 'Thing'")],
+)
+def test_a_path_that_leads_nowhere(path: str, said: str):
+    assert said in refusal(path)

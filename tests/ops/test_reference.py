@@ -1,0 +1,331 @@
+"""The reference ops: their equations written out again for one row and head, their gradients, and their invariants."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy import ndarray as Array
+from torch import Tensor, nn
+
+from assay import ops
+
+from .cases import CASES, HEADS, Case
+
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+def close(got: Any, wanted: Any, tolerance: float = 1e-12) -> None:
+    torch.testing.assert_close(
+        torch.as_tensor(got), torch.as_tensor(wanted), rtol=tolerance, atol=tolerance, check_dtype=True
+    )
+
+
+def test_every_op_has_a_case():
+    functions = inspect.getmembers(ops, inspect.isfunction)
+    takes_backend = {name for name, f in functions if "backend" in inspect.signature(f).parameters}
+    assert {case.op for case in CASES.values()} == takes_backend - {"chosen"}
+
+
+@every_case
+@pytest.mark.parametrize("time", [1, 3])
+@pytest.mark.parametrize(("batch", "fast"), [(1, False), (2, True)], ids=["each-entry", "shared-weights"])
+def test_gradients(case: Case, time: int, batch: int, fast: bool):
+    parts = case.draw(time, batch)
+    sizes = [len(part) for part in parts]
+    tensors = [x.requires_grad_() for part in parts for x in part]
+
+    def run(*flat: Tensor) -> tuple[Tensor, ...]:
+        a, b = sizes[0], sizes[0] + sizes[1]
+        return case.run(flat[:a], flat[a:b], flat[b:])
+
+    assert torch.autograd.gradcheck(run, tensors, fast_mode=fast)
+
+
+# -- the equations, for one row and one head -----------------------------------------------------------------------
+
+
+def sigmoid(x: Array | float) -> Any:
+    return 1 / (1 + np.exp(-np.asarray(x)))
+
+
+def softmax(x: Array) -> Array:
+    return np.exp(x) / np.exp(x).sum()
+
+
+def linear_attention(x: list[Array], w: list[Array], s: list[Array], decay: float = 1.0) -> tuple[Array, ...]:
+    (q, k, v), W, o = x, s[0].copy(), []
+    for t in range(len(q)):
+        for i in range(W.shape[0]):
+            for j in range(W.shape[1]):
+                W[i, j] = decay * W[i, j] + v[t, i] * k[t, j]
+        o.append([sum(W[i, j] * q[t, j] for j in range(W.shape[1])) for i in range(W.shape[0])])
+    return np.array(o), W
+
+
+def retention(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    return linear_attention(x, [], s, decay=float(w[0]))
+
+
+def delta(W: Array, k: Array, v: Array, beta: float) -> Array:
+    read = [sum(W[i, j] * k[j] for j in range(len(k))) for i in range(len(v))]
+    return np.array([[W[i, j] + beta * (v[i] - read[i]) * k[j] for j in range(len(k))] for i in range(len(v))])
+
+
+def delta_rule(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (q, k, v, beta), W, o = x, s[0], []
+    for t in range(len(q)):
+        W = delta(W, k[t], v[t], beta[t])
+        o.append(W @ q[t])
+    return np.array(o), W
+
+
+def recurrent_delta(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (q, k, v, b), (R_q, R_k, R_v, r_b), (W, o), outputs = x, w, s, []
+    for t in range(len(q)):
+        h = np.tanh(o)
+        W = delta(W, softmax(k[t] + R_k @ h), v[t] + R_v @ h, sigmoid(b[t] + r_b @ h))
+        o = W @ softmax(q[t] + R_q @ h)
+        outputs.append(o)
+    return np.array(outputs), W, o
+
+
+def srwm(x: list[Array], w: list[Array], s: list[Array], after: bool = False) -> tuple[Array, ...]:
+    W, y = [M.copy() for M in w], []
+    for u in x[0]:
+        W_y, W_q, W_k, w_b = (M.copy() for M in W)
+        q, k, beta = softmax(u @ W_q), softmax(u @ W_k), sigmoid(u @ w_b)
+        for index, old in enumerate((W_y, W_q, W_k, w_b)):
+            for i in range(old.shape[0]):
+                for j in range(old.shape[1]):
+                    difference = sum((q[m] - k[m]) * old[m, j] for m in range(len(q)))
+                    W[index][i, j] = old[i, j] + beta[index] * k[i] * difference
+        y.append(u @ (W[0] if after else W_y))
+    return np.array(y), *W
+
+
+def elementwise_lstm(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (z, f), (w_z, w_f), c, cells = x, w, list(s[0]), []
+    for t in range(len(z)):
+        for i in range(len(c)):
+            new, keep = np.tanh(z[t, i] + w_z[i] * c[i]), sigmoid(f[t, i] + w_f[i] * c[i])
+            c[i] = keep * c[i] + (1 - keep) * new
+        cells.append(list(c))
+    return np.array(cells), np.array(c)
+
+
+def elman(x: list[Array], w: list[Array], s: list[Array], relu: bool = False) -> tuple[Array, ...]:
+    h, outputs = s[0], []
+    for a in x[0]:
+        total = [a[i] + sum(w[0][i, j] * h[j] for j in range(len(h))) for i in range(len(h))]
+        h = np.array([max(u, 0.0) if relu else np.tanh(u) for u in total])
+        outputs.append(h)
+    return np.array(outputs), h
+
+
+def gru(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (R, b), h, outputs = w, s[0], []
+    d = len(h)
+    for a in x[0]:
+        u = R @ h
+        r, z = sigmoid(a[:d] + u[:d]), sigmoid(a[d : 2 * d] + u[d : 2 * d])
+        h = z * h + (1 - z) * np.tanh(a[2 * d :] + r * (u[2 * d :] + b))
+        outputs.append(h)
+    return np.array(outputs), h
+
+
+def lstm(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (h, c), outputs = s, []
+    d = len(h)
+    for a in x[0]:
+        i, f, g, o = ((a + w[0] @ h)[n * d : (n + 1) * d] for n in range(4))
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        outputs.append(h)
+    return np.array(outputs), h, c
+
+
+def diagonal_scan(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (a, b), h, outputs = x, s[0].copy(), []
+    for t in range(len(a)):
+        for index in np.ndindex(*h.shape):
+            h[index] = a[t][index] * h[index] + b[t][index]
+        outputs.append(h.copy())
+    return np.array(outputs), h
+
+
+def selective_scan(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (u, dt, B, C), A, h, outputs = x, w[0], s[0].copy(), []
+    for t in range(len(u)):
+        for i, n in np.ndindex(*h.shape):
+            h[i, n] = np.exp(dt[t, i] * A[i, n]) * h[i, n] + dt[t, i] * u[t, i] * B[t, n]
+        outputs.append([sum(h[i, n] * C[t, n] for n in range(h.shape[1])) for i in range(h.shape[0])])
+    return np.array(outputs), h
+
+
+BY_HAND = {
+    "linear_attention": linear_attention,
+    "retention": retention,
+    "delta_rule": delta_rule,
+    "recurrent_delta": recurrent_delta,
+    "srwm": srwm,
+    "srwm-after": lambda x, w, s: srwm(x, w, s, after=True),
+    "elman": elman,
+    "elman-relu": lambda x, w, s: elman(x, w, s, relu=True),
+    "gru": gru,
+    "lstm": lstm,
+    "elementwise_lstm": elementwise_lstm,
+    "diagonal_scan": diagonal_scan,
+    "diagonal_scan-complex": diagonal_scan,
+    "selective_scan": selective_scan,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("time", [1, 5])
+def test_equations(name: str, time: int):
+    case, batch = CASES[name], 4
+    groups = 2 if case.grouped else 1
+    x, w, s = case.draw(time, batch, groups)
+    got = case.run(x, w, s)
+    for row in range(batch):
+        for head in range(HEADS):
+            group = row * groups // batch
+            wanted = BY_HAND[name](
+                [part[row, head].numpy() for part in x],
+                [part[group, head].numpy() for part in w],
+                [part[row, head].numpy() for part in s],
+            )
+            assert len(wanted) == len(got)
+            for ours, theirs in zip(got, wanted, strict=True):
+                close(ours[row, head], theirs)
+
+
+# -- against torch's own networks ----------------------------------------------------------------------------------
+
+
+def torch_network(network: type[nn.RNNBase], **options: Any) -> tuple[nn.RNNBase, Tensor, Tensor]:
+    """A network of torch's in float64, an input for it, and the input's share a = W x + b of its gates."""
+    torch.manual_seed(0)
+    made = network(3, 4, batch_first=True, **options).double()
+    x = torch.randn(2, 6, 3, dtype=torch.float64)
+    return made, x, (x @ made.weight_ih_l0.T + made.bias_ih_l0)[:, None]
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_elman_is_torch_rnn(activation: str):
+    theirs, x, a = torch_network(nn.RNN, nonlinearity=activation)
+    h = torch.randn(2, 1, 4, dtype=torch.float64)
+    wanted, last = theirs(x, h.transpose(0, 1).contiguous())
+    R = theirs.weight_hh_l0[None, None]
+    got, final = ops.elman(a + theirs.bias_hh_l0, R, h, relu=activation == "relu", backend="reference")
+    close(got[:, 0], wanted)
+    close(final.transpose(0, 1), last)
+
+
+def test_gru_is_torch_gru():
+    theirs, x, a = torch_network(nn.GRU)
+    h = torch.randn(2, 1, 4, dtype=torch.float64)
+    wanted, last = theirs(x, h.transpose(0, 1).contiguous())
+    outside, b_n = theirs.bias_hh_l0.split([8, 4])
+    a = a + torch.cat([outside, torch.zeros(4)])
+    got, final = ops.gru(a, theirs.weight_hh_l0[None, None], b_n[None, None], h, backend="reference")
+    close(got[:, 0], wanted)
+    close(final.transpose(0, 1), last)
+
+
+def test_lstm_is_torch_lstm():
+    theirs, x, a = torch_network(nn.LSTM)
+    h, c = torch.randn(2, 2, 1, 4, dtype=torch.float64)
+    wanted, (last_h, last_c) = theirs(x, (h.transpose(0, 1).contiguous(), c.transpose(0, 1).contiguous()))
+    R = theirs.weight_hh_l0[None, None]
+    got, (final_h, final_c) = ops.lstm(a + theirs.bias_hh_l0, R, (h, c), backend="reference")
+    close(got[:, 0], wanted)
+    close(final_h.transpose(0, 1), last_h)
+    close(final_c.transpose(0, 1), last_c)
+
+
+# -- states and groups ---------------------------------------------------------------------------------------------
+
+
+@every_case
+def test_state_is_handed_over(case: Case):
+    x, w, s = case.draw(13)
+    whole = case.run(x, w, s)
+    first = case.run([part[:, :, :5] for part in x], w, s)
+    second = case.run([part[:, :, 5:] for part in x], w, first[1:])
+    close(torch.cat([first[0], second[0]], dim=2), whole[0])
+    for pieces, at_once in zip(second[1:], whole[1:], strict=True):
+        close(pieces, at_once)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.state])
+def test_state_left_out_is_zero(name: str):
+    x, w, s = CASES[name].draw(4)
+    for left_out, zero in zip(
+        CASES[name].run(x, w, []), CASES[name].run(x, w, [torch.zeros_like(part) for part in s]), strict=True
+    ):
+        close(left_out, zero, 0.0)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.weights and case.grouped])
+def test_groups_are_separate_calls(name: str):
+    case = CASES[name]
+    x, w, s = case.draw(4, batch=6, groups=3)
+    together = case.run(x, w, s)
+    for group in range(3):
+        rows = slice(2 * group, 2 * group + 2)
+        alone = case.run([p[rows] for p in x], [p[group : group + 1] for p in w], [p[rows] for p in s])
+        for all_groups, one in zip(together, alone, strict=True):
+            close(all_groups[rows], one)
+
+
+# -- invariants ----------------------------------------------------------------------------------------------------
+
+
+def test_no_beta_no_write():
+    (q, k, v, _), _, (W,) = CASES["delta_rule"].draw(7)
+    o, final = ops.delta_rule(q, k, v, torch.zeros_like(q[..., 0]), W, backend="reference")
+    close(final, W, 0.0)
+    close(o, q @ W.mT)
+
+
+def test_beta_of_one_and_a_unit_key_write_the_value():
+    (q, k, v, _), _, (W,) = CASES["delta_rule"].draw(7)
+    k = k / k.norm(dim=-1, keepdim=True)
+    o, final = ops.delta_rule(k, k, v, torch.ones_like(q[..., 0]), W, backend="reference")
+    close(o, v)
+    close((final @ k[:, :, -1, :, None])[..., 0], v[:, :, -1])
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_srwm_moves_its_rows_by_affine_combinations(index: int):
+    """W_t = A_t W_0 with A_t 1 = 1, for each of the four matrices.
+
+    W_y feeds nothing back and may have any number of columns. So in its place [W_i, I], written with W_i's own beta,
+    becomes [A_t W_i, A_t].
+    """
+    (x,), W, _ = CASES["srwm"].draw(13)
+    _, final = ops.srwm(x, tuple(W), backend="reference")
+    w_b = W[3].clone()
+    w_b[..., 0] = W[3][..., index]
+    identity = torch.eye(x.shape[-1], dtype=x.dtype).expand(1, HEADS, -1, -1)
+    _, (both, *_) = ops.srwm(x, (torch.cat([W[index], identity], -1), W[1], W[2], w_b), backend="reference")
+    moved, A = both.split([W[index].shape[-1], x.shape[-1]], dim=-1)
+    close(moved, final[index])
+    close(A @ W[index], final[index])
+    close(A.sum(-1), torch.ones_like(A[..., 0]))
+    assert (A - identity).abs().max() > 0.1
+
+
+def test_srwm_keeps_columns_that_are_equal_in_every_row():
+    (x,), W, _ = CASES["srwm"].draw(13)
+    for M in W:
+        M[..., 1] = M[:, :, :1, 1]
+    _, final = ops.srwm(x, tuple(W), backend="reference")
+    for before, after in zip(W, final, strict=True):
+        close(after[..., 1], before[..., 1].expand_as(after[..., 1]))
+        assert (after[..., 0] - before[..., 0]).abs().max() > 1e-3

@@ -1,0 +1,293 @@
+"""The oracles once more, in the most obvious way: lists of symbol names in, answer names out, None where none is asked.
+
+Written from the definitions alone; speed does not matter here, only that each function can be checked by eye.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+Word = list[str]
+Answers = list[str | None]
+DEAD = "dead"
+
+
+def prefixes(word: Word) -> Iterator[Word]:
+    return (word[: t + 1] for t in range(len(word)))
+
+
+def only_at_the_end(word: Word, answer: str) -> Answers:
+    return [None] * (len(word) - 1) + [answer]
+
+
+# -- regular languages -----------------------------------------------------------------------------------------
+
+
+def parity(word: Word) -> Answers:
+    return ["1" if prefix.count("1") % 2 == 0 else "0" for prefix in prefixes(word)]
+
+
+def even_a(word: Word) -> Answers:
+    return ["1" if len(prefix) % 2 == 0 else "0" for prefix in prefixes(word)]
+
+
+def abab(word: Word) -> Answers:
+    def answer(text: str) -> str:
+        if not ("abab" * len(text)).startswith(text):
+            return DEAD
+        return "1" if re.fullmatch("(abab)*", text) else "0"
+
+    return [answer("".join(prefix)) for prefix in prefixes(word)]
+
+
+def flip_flop(word: Word) -> Answers:
+    return ["1" if "".join(prefix).replace("-", "").endswith("s") else "0" for prefix in prefixes(word)]
+
+
+def modular_arithmetic(word: Word, n: int) -> Answers:
+    def answer(text: str) -> str | None:
+        if re.fullmatch(r"\d([-+*]\d)*", text):
+            return str(eval(text) % n)
+        return None if re.fullmatch(r"(\d[-+*])*", text) else DEAD
+
+    return [answer("".join(prefix)) for prefix in prefixes(word)]
+
+
+def dfa(word: Word, alphabet: str, table: Sequence[Sequence[int]], accept: Sequence[int]) -> Answers:
+    def reachable(state: int) -> set[int]:
+        found = {state}
+        while (more := found.union(*(table[s] for s in found))) != found:
+            found = more
+        return found
+
+    said: Answers = []
+    state = 0
+    for symbol in word:
+        state = table[state][alphabet.index(symbol)]
+        said.append(DEAD if not reachable(state) & set(accept) else "1" if state in accept else "0")
+    return said
+
+
+# A regular expression is a tree: ("letter", a), ("or", x, y), ("then", x, y), ("star", x), ("plus", x), ("maybe", x).
+Tree = tuple[Any, ...]
+NOTHING, EMPTY_WORD = ("nothing",), ("empty word",)
+
+
+def pattern(tree: Tree) -> str:
+    match tree:
+        case ("letter", a):
+            return a
+        case ("or", x, y):
+            return f"({pattern(x)}|{pattern(y)})"
+        case ("then", x, y):
+            return pattern(x) + pattern(y)
+        case (postfix, x):
+            return f"({pattern(x)})" + {"star": "*", "plus": "+", "maybe": "?"}[postfix]
+    raise AssertionError(tree)
+
+
+def has_empty_word(tree: Tree) -> bool:
+    match tree:
+        case ("or", x, y):
+            return has_empty_word(x) or has_empty_word(y)
+        case ("then", x, y):
+            return has_empty_word(x) and has_empty_word(y)
+        case ("plus", x):
+            return has_empty_word(x)
+    return tree[0] in ("empty word", "star", "maybe")
+
+
+def either(x: Tree, y: Tree) -> Tree:
+    return y if x in (NOTHING, y) else x if y == NOTHING else ("or", x, y)
+
+
+def then(x: Tree, y: Tree) -> Tree:
+    return NOTHING if NOTHING in (x, y) else y if x == EMPTY_WORD else ("then", x, y)
+
+
+def derivative(tree: Tree, symbol: str) -> Tree:
+    """What may follow the symbol (Brzozowski 1964); it is NOTHING exactly when no word begins with the symbol."""
+    match tree:
+        case ("letter", a):
+            return EMPTY_WORD if a == symbol else NOTHING
+        case ("or", x, y):
+            return either(derivative(x, symbol), derivative(y, symbol))
+        case ("then", x, y):
+            later = derivative(y, symbol) if has_empty_word(x) else NOTHING
+            return either(then(derivative(x, symbol), y), later)
+        case ("star" | "plus", x):
+            return then(derivative(x, symbol), ("star", x))
+        case ("maybe", x):
+            return derivative(x, symbol)
+    return NOTHING
+
+
+def regex(word: Word, tree: Tree) -> Answers:
+    said: Answers = []
+    rest = tree
+    for prefix in prefixes(word):
+        rest = derivative(rest, prefix[-1])
+        accepted = re.fullmatch(pattern(tree), "".join(prefix))
+        said.append(DEAD if rest == NOTHING else "1" if accepted else "0")
+    return said
+
+
+# -- counters and brackets -------------------------------------------------------------------------------------
+
+
+def equal_counts(word: Word, letters: str) -> Answers:
+    """Every word of the language that could still be meant votes for what comes next."""
+
+    def answer(text: str) -> str:
+        language = ["".join(letter * n for letter in letters) for n in range(1, len(text) + 2)]
+        following = {(w + "T")[len(text)] for w in language if w.startswith(text)}
+        if following == {"a", "b"}:
+            return chr(ord(letters[-1]) + 1)
+        return following.pop() if following else DEAD
+
+    return [answer("".join(prefix)) for prefix in prefixes(word)]
+
+
+def dyck_rest(text: str) -> str:
+    """What is left when matching brackets are struck out."""
+    while "()" in text:
+        text = text.replace("()", "")
+    return text
+
+
+def dyck_1(word: Word) -> Answers:
+    rests = [dyck_rest("".join(prefix)) for prefix in prefixes(word)]
+    return [DEAD if ")" in rest else "1" if rest else "0" for rest in rests]
+
+
+def reset_dyck_1(word: Word) -> Answers:
+    rests = [dyck_rest("".join(prefix).split("1")[-1]) for prefix in prefixes(word)]
+    return [DEAD if ")" in rest else "1" if rest else "0" for rest in rests]
+
+
+PAIRS = ("()", "[]", "{}", "<>")
+
+
+def shuffle(word: Word, k: int) -> Answers:
+    said: Answers = []
+    depths = [0] * k
+    dead = False
+    for symbol in word:
+        kind = next(i for i in range(k) if symbol in PAIRS[i])
+        depths[kind] += 1 if symbol == PAIRS[kind][0] else -1
+        dead = dead or depths[kind] < 0
+        said.append(DEAD if dead else "".join("1" if depth else "0" for depth in depths))
+    return said
+
+
+def bounded_dyck(word: Word, depth: int) -> Answers:
+    def accepted() -> bool:
+        stack = []
+        for symbol in word:
+            opening = next(pair[0] for pair in PAIRS if symbol in pair)
+            if symbol == opening:
+                stack.append(symbol)
+            elif not stack or stack.pop() != opening:
+                return False
+            if len(stack) > depth:
+                return False
+        return not stack
+
+    return only_at_the_end(word, "1" if accepted() else "0") if word else []
+
+
+# -- lookup, equality, recall ----------------------------------------------------------------------------------
+
+
+def index_lookup(word: Word) -> Answers:
+    if not word:
+        return []
+    *before, last = word
+    index = int(last[1:]) if last.startswith("@") else None
+    if index is None or index > len(before) or before[index - 1].startswith("@"):
+        return only_at_the_end(word, DEAD)
+    return only_at_the_end(word, before[index - 1])
+
+
+def halves(word: Word) -> tuple[Word, Word] | None:
+    """x and y of x # y, None where the word is not of that form."""
+    if word.count("#") != 1:
+        return None
+    x, y = word[: word.index("#")], word[word.index("#") + 1 :]
+    return (x, y) if len(x) == len(y) else None
+
+
+def equality(word: Word) -> Answers:
+    both = halves(word)
+    return only_at_the_end(word, "1" if both and both[0] == both[1] else "0") if word else []
+
+
+def disjointness(word: Word) -> Answers:
+    both = halves(word)
+    disjoint = both is not None and all((a, b) != ("1", "1") for a, b in zip(*both, strict=True))
+    return only_at_the_end(word, "1" if disjoint else "0") if word else []
+
+
+def equality_ncp(word: Word) -> Answers:
+    if "#" not in word:
+        return [None] * len(word)
+    middle = word.index("#")
+    x = word[:middle]
+    said: Answers = [None] * middle
+    for t in range(middle, len(word)):
+        copied = word[middle + 1 : t + 1]
+        if len(copied) >= len(x):
+            said.append(None)
+        else:
+            said.append(x[len(copied)] if x[: len(copied)] == copied else DEAD)
+    return said
+
+
+def bindings(word: Word) -> Answers:
+    bound: dict[str, str] = {}
+    said: Answers = []
+    for t, symbol in enumerate(word):
+        said.append(bound.get(symbol))
+        if t > 0 and word[t - 1].startswith("k") and symbol.startswith("v"):
+            bound.setdefault(word[t - 1], symbol)
+    return said
+
+
+def nearest_neighbour(items: list[list[float]], dimension: int) -> str:
+    """The answer to x_1 y_1 ... x_k, each item being [x | y = 0 | y = 1]."""
+    query = items[-1][:dimension]
+    pairs = list(zip(items[:-1:2], items[1::2], strict=True))
+    if not pairs:
+        return "0"
+    nearness = [sum(a * b for a, b in zip(point[:dimension], query, strict=True)) for point, _ in pairs]
+    label = pairs[nearness.index(max(nearness))][1][dimension:]
+    return str(label.index(1.0))
+
+
+# -- groups ----------------------------------------------------------------------------------------------------
+
+
+def cyclic(word: Word, n: int) -> Answers:
+    return [str(sum(map(int, prefix)) % n) for prefix in prefixes(word)]
+
+
+def permutations(word: Word) -> Answers:
+    """Where things that begin as 0, 1, 2, ... are sent by one permutation after the other."""
+    said: Answers = []
+    for prefix in prefixes(word):
+        images = sorted(prefix[0])
+        for permutation in prefix:
+            images = [permutation[int(image)] for image in images]
+        said.append("".join(images))
+    return said
+
+
+def group(word: Word, table: Sequence[Sequence[int]]) -> Answers:
+    said: Answers = []
+    product = 0
+    for symbol in word:
+        product = table[product][int(symbol)]
+        said.append(str(product))
+    return said

@@ -1,0 +1,234 @@
+"""Descriptions are strict, frozen and canonical, and registries find what they name."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import FunctionType
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import ValidationError
+
+import assay.tasks
+from assay.description import BadInput, Description, canonical, digest, suggestion
+from assay.registry import Entry, Registry, import_path
+from assay.tasks import TASKS, read_task
+
+
+class Sketch(Description):
+    """A description of everything that the tests need."""
+
+    kind: ClassVar[str] = "sketch"
+    width: int = 3
+    height: float = 1.0
+    title: str = ""
+    points: tuple[tuple[int, ...], ...] = ()
+
+
+class InNoRegistry(Description):
+    width: int = 3
+
+
+class Second(Sketch):
+    kind: ClassVar[str] = "second"
+    version: ClassVar[int] = 2
+
+
+class Framed(Description):
+    kind: ClassVar[str] = "framed"
+    picture: Sketch
+
+
+# -- strict ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("width", "3"),
+        ("width", 3.0),
+        ("width", True),
+        ("width", None),
+        ("height", "1"),
+        ("title", 1),
+        ("points", 1),
+        ("points", [1]),
+        ("points", [["1"]]),
+    ],
+)
+def test_another_type_is_refused(field: str, value: Any):
+    with pytest.raises(BadInput) as caught:
+        Sketch(**{field: value})
+    assert str(caught.value).startswith(f"sketch: {field}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_whole_number_is_a_real_one():
+    assert Sketch(height=2) == Sketch(height=2.0)
+
+
+def test_an_unknown_field_names_the_nearest():
+    with pytest.raises(BadInput, match=r"^sketch has no field 'heigth'; did you mean 'height'\?$"):
+        Sketch(heigth=2.0)
+    with pytest.raises(BadInput, match=r"^sketch has no field 'zzz'; choose from: height, points, title, width$"):
+        Sketch(zzz=1)
+
+
+def test_a_missing_field_is_named():
+    with pytest.raises(BadInput, match=r"^framed needs the field 'picture'$"):
+        Framed()
+
+
+def test_frozen():
+    sketch = Sketch()
+    with pytest.raises(ValidationError, match="frozen"):
+        sketch.width = 4
+    with pytest.raises(ValidationError, match="frozen"):
+        del sketch.width
+    assert sketch == Sketch()
+    assert hash(sketch) == hash(Sketch())
+
+
+def test_lists_become_tuples():
+    sketch = Sketch(points=[[1, 2], [3]])
+    assert sketch.points == ((1, 2), (3,))
+    assert sketch == Sketch(points=((1, 2), (3,)))
+    assert hash(sketch) == hash(Sketch(points=((1, 2), (3,))))
+
+
+# -- plain data ------------------------------------------------------------------------------------------------
+
+
+def test_plain_data_has_kind_and_version():
+    assert Second(points=((1,),)).plain() == {
+        "kind": "second",
+        "version": 2,
+        "width": 3,
+        "height": 1.0,
+        "title": "",
+        "points": [[1]],
+    }
+
+
+def test_plain_data_of_a_description_inside_another():
+    framed = Framed(picture=Sketch(width=5))
+    assert framed.plain()["picture"]["kind"] == "sketch"
+    assert framed.plain()["picture"]["width"] == 5
+
+
+def test_a_class_in_no_registry_is_named_by_its_import_path():
+    assert InNoRegistry.kind == f"{__name__}:InNoRegistry"
+    assert TASKS.load(InNoRegistry(width=8).plain()["kind"]) is InNoRegistry
+    assert read_task(InNoRegistry(width=8).plain()) == InNoRegistry(width=8)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 0.1, 1e300])
+def test_numbers_survive_json(value: float):
+    sketch = Sketch(height=value)
+    assert Sketch(**json.loads(json.dumps(sketch.plain()))) == sketch
+
+
+def test_canonical_text():
+    assert canonical({"b": 1.0, "a": (2, None, "x", 0.5, True)}) == '{"a":[2,null,"x",0.5,true],"b":1}'
+    assert canonical({2: {"z": -0.0, "y": 3e2}}) == '{"2":{"y":300,"z":0}}'
+
+
+def test_one_digest_for_one_meaning():
+    assert digest({"a": 1, "b": [2.0]}) == digest({"b": (2,), "a": 1.0})
+    assert digest(Sketch(height=2).plain()) == digest(Sketch(height=2.0).plain())
+
+
+def test_other_digests_for_other_meanings():
+    values = [1, 1.5, "1", True, None, [1], [], {}, {"a": 1}, {"a": 2}, {"b": 1}, [1, 2], [2, 1], [[1], 2]]
+    assert len({digest(value) for value in values}) == len(values)
+    plains = [Sketch(), Sketch(width=4), Second(), Framed(picture=Sketch())]
+    assert len({digest(sketch.plain()) for sketch in plains}) == len(plains)
+
+
+def test_digests_never_change():
+    assert digest({"kind": "parity", "version": 1}) == "30149ab1babb83c5"
+
+
+# -- registered tasks ------------------------------------------------------------------------------------------
+
+NEEDED: dict[str, dict[str, Any]] = {
+    "dfa": {"alphabet": "ab", "table": [[0, 1], [1, 0]], "accept": [1]},
+    "regex": {"pattern": "(ab)*", "alphabet": "c"},
+    "group": {"table": [[0, 1, 2], [1, 2, 0], [2, 0, 1]]},
+}
+FURTHER: dict[str, dict[str, Any]] = {
+    "bounded-dyck": {"k": 3, "depth": 4, "negatives": "count-balanced"},
+    "nearest-neighbour": {"margin": 0.05},
+    "multi-query-recall": {"power": 1, "pairs_bound": 64},
+    "cyclic": {"n": 60},
+}
+
+
+@pytest.mark.parametrize("name", TASKS.entries)
+def test_a_task_survives_its_plain_data(name: str):
+    task = read_task({"kind": name, **NEEDED.get(name, {}), **FURTHER.get(name, {})})
+    assert task.kind == name
+    plain = json.loads(json.dumps(task.plain()))
+    again = read_task(plain)
+    assert again == type(task)(**plain)
+    assert type(again) is type(task) is TASKS.load(name)
+    assert again == task
+    assert hash(again) == hash(task)
+    assert again.plain() == task.plain()
+    # What a task keeps for itself once it was used is no part of what it is.
+    assert task.shape.answers > 0
+    assert again == task
+    assert again.plain() == task.plain()
+
+
+def test_every_task_has_another_digest():
+    digests = {digest(read_task({"kind": name, **NEEDED.get(name, {})}).plain()) for name in TASKS.entries}
+    assert len(digests) == len(TASKS.entries) == 27
+
+
+def test_task_by_name_stays_a_function():
+    """Loading a task imports the module assay.tasks.task, which must not take the function's place."""
+    TASKS.load("parity")
+    assert isinstance(assay.tasks.task, FunctionType)
+
+
+def test_what_is_already_a_task_is_left_alone():
+    task = read_task({"kind": "parity"})
+    assert read_task(task) is task
+
+
+def test_an_unknown_task_names_the_nearest():
+    with pytest.raises(BadInput, match=r"^unknown task 'partiy'; did you mean 'parity'\?$"):
+        read_task({"kind": "partiy"})
+    with pytest.raises(BadInput, match=r"^unknown task 'None'"):
+        read_task({})
+
+
+# -- registries ------------------------------------------------------------------------------------------------
+
+
+def test_suggestions():
+    assert suggestion("DYCK1", ["parity", "dyck-1"]) == "; did you mean 'dyck-1'?"
+    assert suggestion("zzz", ["b", "a"]) == "; choose from: a, b"
+
+
+def test_a_registry_imports_beside_itself():
+    registry = Registry("number", "math", {"circle": Entry("no_such_module:pi", "the ratio")})
+    with pytest.raises(ImportError):
+        registry.load("circle")
+    assert registry.load("math:pi") == math.pi
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("no_such_module:Thing", "cannot import 'no_such_module' for 'no_such_module:Thing'"),
+        ("math:Thing", "'math' has no 'Thing', wanted by 'math:Thing'"),
+    ],
+)
+def test_a_bad_import_path_is_one_line(path: str, said: str):
+    with pytest.raises(BadInput) as caught:
+        import_path(path)
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
