@@ -1,0 +1,65 @@
+"""Assay measures what a sequence architecture can compute.
+
+The public names, imported when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assay.description import BadInput
+    from assay.lab import run
+    from assay.models import model
+    from assay.models.causal import Causal, state_bits
+    from assay.models.skeleton import Architecture, Foreign, Stack
+    from assay.record import Record, Store
+    from assay.rng import Rng
+    from assay.spec import RunSpec, run_spec
+    from assay.tasks import task
+    from assay.tasks.task import Batch, Task
+
+_WHERE = {
+    "Architecture": "models.skeleton",
+    "BadInput": "description",
+    "Batch": "tasks.task",
+    "Causal": "models.causal",
+    "Foreign": "models.skeleton",
+    "Record": "record",
+    "Rng": "rng",
+    "RunSpec": "spec",
+    "Stack": "models.skeleton",
+    "Store": "record",
+    "Task": "tasks.task",
+    "model": "models",
+    "run": "lab",
+    "run_spec": "spec",
+    "state_bits": "models.causal",
+    "task": "tasks",
+}
+
+__all__ = [
+    "Architecture",
+    "BadInput",
+    "Batch",
+    "Causal",
+    "Foreign",
+    "Record",
+    "Rng",
+    "RunSpec",
+    "Stack",
+    "Store",
+    "Task",
+    "model",
+    "run",
+    "run_spec",
+    "state_bits",
+    "task",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'assay' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"assay.{_WHERE[name]}"), name)

@@ -305,17 +305,14 @@ def test_beta_of_one_and_a_unit_key_write_the_value():
 def test_srwm_moves_its_rows_by_affine_combinations(index: int):
     """W_t = A_t W_0 with A_t 1 = 1, for each of the four matrices.
 
-    W_y feeds nothing back and may have any number of columns. So in its place [W_i, I], written with W_i's own beta,
-    becomes [A_t W_i, A_t].
+    W_y feeds nothing back. So the identity in its place, written with W_i's own beta, becomes A_t.
     """
     (x,), W, _ = CASES["srwm"].draw(13)
     _, final = ops.srwm(x, tuple(W), backend="reference")
     w_b = W[3].clone()
     w_b[..., 0] = W[3][..., index]
     identity = torch.eye(x.shape[-1], dtype=x.dtype).expand(1, HEADS, -1, -1)
-    _, (both, *_) = ops.srwm(x, (torch.cat([W[index], identity], -1), W[1], W[2], w_b), backend="reference")
-    moved, A = both.split([W[index].shape[-1], x.shape[-1]], dim=-1)
-    close(moved, final[index])
+    _, (A, *_) = ops.srwm(x, (identity, W[1], W[2], w_b), backend="reference")
     close(A @ W[index], final[index])
     close(A.sum(-1), torch.ones_like(A[..., 0]))
     assert (A - identity).abs().max() > 0.1

@@ -110,11 +110,12 @@ def whatever_the_width(name: str, task: Task) -> object:
 def test_a_row_is_the_same_at_any_width(task: Task):
     lengths = of_every_length(task, 25).repeat(4)
     rng = Rng.seeded(3, "width").rows(len(lengths))
-    narrow = task.inputs(lengths, rng, width=25)
-    for width in (26, 40, 131):
-        wide = task.inputs(lengths, rng, width=width)
-        assert torch.equal(wide[:, :25], narrow)
-        assert (wide[:, 25:] == 0).all()
+    wide = task.inputs(lengths, rng, width=131)
+    for width in (25, 26, 40):
+        assert torch.equal(task.inputs(lengths, rng, width), wide[:, :width])
+    for length in lengths.unique().tolist():
+        alike = lengths == length
+        assert torch.equal(task.inputs(lengths[alike], Rng(rng.keys[alike])), wide[alike, :length])
 
 
 @every_task
@@ -444,6 +445,14 @@ def test_half_of_the_corruptions_change_the_type_and_half_the_direction():
     assert_rate(another_type, 0.5)
     # The places are uniform.
     assert_uniform(Counter(changed.nonzero()[:, 1].tolist()), range(20))
+
+
+def test_brackets_of_one_type_exchange_the_first_and_the_last():
+    task = made("bounded-dyck", k=1, depth=3, negatives="count-balanced")
+    negatives = [row for row in texts(task, drawn(task, 12, 400)) if naive.bounded_dyck(list(row), 3)[-1] == "0"]
+    restored = ["(" + row[1:-1] + ")" for row in negatives]
+    assert {row[0] + row[-1] for row in negatives} == {")("}
+    assert all(naive.bounded_dyck(list(row), 3)[-1] == "1" for row in restored)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])

@@ -56,14 +56,15 @@ def train(model: nn.Module, spec: RunSpec, device: torch.device, progress: Progr
     """Train in place. Ends when validation is perfect `patience` times in a row, on NaN or Inf, or with the steps."""
     how, data, validation = spec.training, TrainingData(spec, device), Validation(spec, device)
     optimiser = torch.optim.AdamW(
-        model.parameters(), lr=how.lr, betas=how.betas, eps=how.eps, weight_decay=how.weight_decay
+        model.parameters(), lr=how.lr, betas=how.betas, eps=how.eps, weight_decay=how.weight_decay, fused=True
     )
-    start, curve, perfect, losses = time.perf_counter(), [], 0, torch.zeros((), device=device)
+    curve: list[Point] = []
+    start, perfect, losses = time.perf_counter(), 0, torch.zeros((), device=device)
     for step in range(1, how.steps + 1):
         batch = data[step]
         loss = loss_of(logits_of(model, batch.inputs), batch.targets)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if how.clip is not None:
             nn.utils.clip_grad_norm_(model.parameters(), how.clip)
         optimiser.step()

@@ -11,7 +11,7 @@ from assay.registry import Entry, Registry, import_path
 if TYPE_CHECKING:
     from assay.models.skeleton import Architecture
 
-IRIE, SEPARATIONS, BEYOND = "Irie et al. 2023", "Bhattamishra et al. 2024", "beyond"
+IRIE, SEPARATIONS, BEYOND = "Irie 2023", "Bhattamishra 2024", "beyond"
 
 MIXERS = Registry(
     "mixer",

@@ -9,7 +9,7 @@ from assay.registry import Entry, Registry
 if TYPE_CHECKING:
     from assay.tasks.task import Task
 
-IRIE, SEPARATIONS, FIELD = "Irie et al. 2023", "Bhattamishra et al. 2024", "state tracking"
+IRIE, SEPARATIONS, FIELD = "Irie 2023", "Bhattamishra 2024", "state tracking"
 
 TASKS = Registry(
     "task",

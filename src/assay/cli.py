@@ -1,0 +1,273 @@
+"""The command line: each command is a few lines that call the lab. torch is imported only where something runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.description import BadInput, suggestion
+from assay.models.registry import MODELS
+from assay.registry import Entry
+from assay.studies import STUDIES, study_runs
+from assay.tasks import TASKS
+
+if TYPE_CHECKING:
+    from assay.record import Record, Store
+    from assay.spec import RunSpec
+
+app = typer.Typer(
+    name="assay",
+    help="Assay measures what a sequence architecture can compute.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+StoreAt = Annotated[Path, typer.Option("--store", help="The folder that keeps the records.")]
+OnDevice = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs side by side on the CPU.")]
+STORE = Path("assay-store")
+CORES = os.cpu_count() or 1
+
+
+class Noun(StrEnum):
+    tasks = "tasks"
+    models = "models"
+    studies = "studies"
+
+
+LISTED: dict[Noun, dict[str, Entry]] = {
+    Noun.tasks: TASKS.entries,
+    Noun.models: MODELS.entries,
+    Noun.studies: STUDIES,
+}
+
+
+@app.command("list")
+def list_(
+    what: Annotated[Noun | None, typer.Argument(help="Which of them; all if left out.")] = None, as_json: AsJson = False
+) -> None:
+    """List tasks, models and studies."""
+    nouns = [what] if what else list(Noun)
+    if as_json:
+        _print_json(
+            {
+                noun.value: [
+                    {"name": name, "summary": e.summary, "source": e.source} for name, e in LISTED[noun].items()
+                ]
+                for noun in nouns
+            }
+        )
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    for noun in nouns:
+        table = Table(title=noun.value, box=None, title_justify="left", title_style="bold", show_header=False)
+        for name, entry in LISTED[noun].items():
+            table.add_row(name, entry.summary, f"[dim]{entry.source}")
+        Console().print(table)
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="A task or a model.")]) -> None:
+    """Explain a task or a model: what it is, an example, and its options."""
+    import inspect
+
+    from rich.console import Console
+
+    known = {**TASKS.entries, **MODELS.entries}
+    if name not in known and ":" not in name:
+        raise BadInput(f"unknown task or model '{name}'{suggestion(name, known)}")
+    console = Console(highlight=False)
+    if name in MODELS.entries:
+        recipe = MODELS.load(name)
+        _explain(
+            console, name, recipe.__doc__, {p.name: p.default for p in inspect.signature(recipe).parameters.values()}
+        )
+        return
+    task = TASKS.load(name)
+    options = {field: "needed" if info.is_required() else info.default for field, info in task.model_fields.items()}
+    _explain(console, name, task.__doc__, options)
+
+
+def _explain(console: Any, name: str, text: str | None, options: dict[str, Any]) -> None:
+    import inspect
+
+    console.print(f"[bold]{name}[/]")
+    console.print(inspect.cleandoc(text or ""), markup=False)
+    if options:
+        console.print("\noptions, with --set " + ("task." if name in TASKS.entries else "model.") + "NAME=VALUE:")
+        for option, default in options.items():
+            console.print(f"  {option} = {default}", markup=False)
+
+
+@app.command()
+def run(
+    task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
+    model: Annotated[str, typer.Option("--model", help="A model's name, or module:factory.")],
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0 to N - 1.")] = 1,
+    lr: Annotated[str | None, typer.Option("--lr", help="Learning rates, as 1e-3,3e-3.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Training steps at most.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="task.X=V, model.X=V, training.X=V or testing.X=V, V as JSON or text."),
+    ] = None,
+    store: StoreAt = STORE,
+    device: OnDevice = "auto",
+    jobs: Jobs = CORES,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on a task, seed by seed, and test it at lengths it has never seen."""
+    from assay.spec import run_spec
+
+    options = _settings(set_ or [])
+    if steps is not None:
+        options["training"]["steps"] = steps
+    rates = [options["training"].get("lr")] if lr is None else [_rate(part) for part in lr.split(",")]
+    specs = [
+        run_spec(
+            task,
+            model,
+            seed=seed,
+            task_options=options["task"],
+            model_options=options["model"],
+            training={**options["training"], **({} if rate is None else {"lr": rate})},
+            testing=options["testing"],
+        )
+        for rate in rates
+        for seed in range(seeds)
+    ]
+    again = " ".join(["assay", *sys.argv[1:]])
+    _carry_out(specs, store, device, jobs, as_json, again)
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(help="A study's name, or the path of a .py file that ends in RUNS.")],
+    store: StoreAt = STORE,
+    device: OnDevice = "auto",
+    jobs: Jobs = CORES,
+    as_json: AsJson = False,
+) -> None:
+    """Carry out a study; what its store already has is not repeated."""
+    again = " ".join(["assay", *sys.argv[1:]])
+    _carry_out(study_runs(name), store, device, jobs, as_json, again)
+
+
+@app.command()
+def report(
+    name: Annotated[str, typer.Argument(help="A study's name, or the path of its .py file.")],
+    store: StoreAt = STORE,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder for the page [default: reports/STUDY].")] = None,
+) -> None:
+    """Make a page with tables and charts from the records of a study."""
+    from assay.record import Store
+    from assay.report.page import write
+
+    specs = study_runs(name)
+    records = _records(Store.open(store), specs)
+    if not records:
+        raise BadInput(
+            f"{store} has no record of the study '{name}'; make them with: assay study {name} --store {store}"
+        )
+    title = Path(name).stem
+    for path in write(title, records, missing=len(specs) - len(records), folder=out or Path("reports") / title):
+        typer.echo(path)
+
+
+@app.command()
+def pack(
+    store: Annotated[Path, typer.Argument(help="The store to pack.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write [default: STORE.jsonl.xz].")] = None,
+) -> None:
+    """Turn a store into one compact file that can be shared and reported on."""
+    from assay.record import Store
+
+    path = out or store.with_name(f"{store.name}.jsonl.xz")
+    count = Store.open(store).pack(path)
+    typer.echo(f"{count} records in {path} ({path.stat().st_size / 1024:.0f} KiB)")
+
+
+def _carry_out(specs: list[RunSpec], store_at: Path, device: str, jobs: int, as_json: bool, again: str) -> None:
+    from rich.console import Console
+
+    from assay.lab.execute import device_named
+    from assay.lab.sweep import pending, sweep
+    from assay.record import Store
+    from assay.report.tables import cells
+    from assay.terminal import Live, show
+
+    device_named(device)
+    store, console = Store.create(store_at), Console()
+    todo = pending(specs, store)
+    if not as_json and len(todo) < len(specs):
+        console.print(f"{len(specs) - len(todo)} of {len(specs)} runs are already in {store_at}")
+    try:
+        with Live(console, todo, quiet=as_json) as live:
+            sweep(todo, store, device, jobs, live.tell)
+    except KeyboardInterrupt:
+        kept = len(specs) - len(pending(specs, store))
+        typer.echo(f"\nstopped: {kept} of {len(specs)} runs are kept in {store_at}; go on with: {again}", err=True)
+        raise typer.Exit(130) from None
+    records = _records(store, specs)
+    if as_json:
+        _print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
+    else:
+        show(console, cells(records))
+    if any(not record.finished for record in records):
+        raise typer.Exit(1)
+
+
+def _records(store: Store, specs: list[RunSpec]) -> list[Record]:
+    """The records of some runs, in the runs' order."""
+    found = {record.digest: record for record in store.records()}
+    return [found[spec.digest] for spec in specs if spec.digest in found]
+
+
+def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
+    """`model.width=32` and the like, by part."""
+    parts: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "training": {}, "testing": {}}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        part, dot, field = name.partition(".")
+        if not equals or not dot or not field:
+            raise BadInput(f"--set {pair} is not valid: write PART.FIELD=VALUE, as model.width=32")
+        if part not in parts:
+            raise BadInput(f"--set {pair}: there is no part '{part}'{suggestion(part, parts)}")
+        try:
+            parts[part][field] = json.loads(text)
+        except ValueError:
+            parts[part][field] = text
+    return parts
+
+
+def _rate(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"--lr {text} is not valid: numbers separated by commas, as 1e-3,3e-3") from None
+
+
+def _print_json(data: Any) -> None:
+    typer.echo(json.dumps(data, indent=1))
+
+
+def main() -> None:
+    """Run the command line: bad input ends in one line and exit code 2, never in a traceback."""
+    try:
+        app()
+    except BadInput as error:
+        typer.secho(f"assay: {error}", fg="red", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has left
+        sys.exit(141)

@@ -1,0 +1,29 @@
+"""Running things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from assay.models.skeleton import Architecture
+    from assay.record import Record
+    from assay.tasks.task import Task
+
+
+def run(
+    task: str | Task, model: str | Architecture | Callable[..., nn.Module], *, device: str = "auto", **options: Any
+) -> Record:
+    """Train and test one model on one task, here and now, and return the record; nothing is stored.
+
+    `model` is a name, an architecture, or any function or class from (vocab, features, answers) to a module that maps
+    tokens to logits. The options are those of `run_spec`.
+    """
+    from assay.lab.execute import device_named, execute
+    from assay.models.skeleton import Architecture, Foreign
+    from assay.spec import run_spec
+
+    machine = model if isinstance(model, (str, Architecture)) else Foreign.of(model)
+    return execute(run_spec(task, machine, **options), device_named(device))

@@ -1,0 +1,1 @@
+"""Saying things: records become tables, figures and pages. Imports records alone."""
