@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from assay.rng import Rng
-from assay.tasks import TASKS, task
+from assay.tasks import TASKS, named_task
 from assay.tasks.task import Task
 
 BATCH, LEAST = 1024, 2e6
@@ -57,7 +57,7 @@ def main() -> int:
     options.add_argument("--json", metavar="FILE")
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    rates = {name: measure(task(name, **NEEDS.get(name, {})), chosen.device) for name in TASKS.entries}
+    rates = {name: measure(named_task(name, **NEEDS.get(name, {})), chosen.device) for name in TASKS.entries}
     table = Table("task", "draw", "solve", "both", title=f"million tokens per second, batch {BATCH}, {chosen.device}")
     for name, rate in rates.items():
         table.add_row(name, *(f"{rate[column] / 1e6:.1f}" for column in ("draw", "solve", "both")))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from assay.record import Record, Store
     from assay.rng import Rng
     from assay.spec import RunSpec, run_spec
-    from assay.tasks import task
+    from assay.tasks import named_task
     from assay.tasks.task import Batch, Task
 
 _WHERE = {
@@ -36,7 +36,7 @@ _WHERE = {
     "run": "lab",
     "run_spec": "spec",
     "state_bits": "models.causal",
-    "task": "tasks",
+    "named_task": "tasks",
 }
 
 __all__ = [
@@ -52,10 +52,10 @@ __all__ = [
     "Store",
     "Task",
     "model",
+    "named_task",
     "run",
     "run_spec",
     "state_bits",
-    "task",
 ]
 
 

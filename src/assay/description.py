@@ -23,6 +23,8 @@ def suggestion(name: str, valid: Iterable[str]) -> str:
     '; choose from: dyck-1, parity'
     """
     valid = sorted(valid)
+    if not valid:
+        return "; it has none"
     close = difflib.get_close_matches(name.lower(), valid, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; choose from: {', '.join(valid)}"
 
@@ -46,11 +48,18 @@ class Description(BaseModel):
 
     def __init__(self, **data: Any) -> None:
         try:
-            # Plain data names its kind and version; they belong to the class.
-            fields = {name: _tuples(value) for name, value in data.items() if name not in ("kind", "version")}
-            super().__init__(**fields)
+            super().__init__(**{name: _tuples(value) for name, value in self._own(data).items()})
         except ValidationError as error:
             raise BadInput(self._explain(error)) from None
+
+    @classmethod
+    def _own(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Plain data without its kind and version, which must be this class's."""
+        for name in ("kind", "version"):
+            said, here = data.get(name, getattr(cls, name)), getattr(cls, name)
+            if said != here:
+                raise BadInput(f"data of {name} {said!r} cannot be read as {cls.kind} of {name} {here!r}")
+        return {name: value for name, value in data.items() if name not in ("kind", "version")}
 
     @model_serializer(mode="wrap")
     def _with_kind(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:

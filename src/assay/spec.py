@@ -10,8 +10,7 @@ from assay.description import BadInput, Description, digest
 from assay.models import model as model_by_name
 from assay.models import read_model
 from assay.models.skeleton import Architecture
-from assay.tasks import read_task
-from assay.tasks import task as task_by_name
+from assay.tasks import named_task, read_task
 from assay.tasks.task import Task
 
 
@@ -81,7 +80,7 @@ class RunSpec(Description):
     model: Annotated[SerializeAsAny[Architecture], BeforeValidator(read_model)]
     training: Training
     testing: Testing
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> RunSpec:
@@ -109,7 +108,7 @@ def run_spec(
     testing: dict[str, Any] | None = None,
 ) -> RunSpec:
     """A run from names and options; lengths, validation and test bins are the task's own unless given."""
-    asked = task_by_name(task, **(task_options or {})) if isinstance(task, str) else task
+    asked = named_task(task, **(task_options or {})) if isinstance(task, str) else task
     machine = model_by_name(model, **(model_options or {})) if isinstance(model, str) else model
     training, testing = dict(training or {}), dict(testing or {})
     lengths = training.setdefault("lengths", asked.train_lengths)

@@ -206,7 +206,7 @@ def index_lookup(word: Word) -> Answers:
         return []
     *before, last = word
     index = int(last[1:]) if last.startswith("@") else None
-    if index is None or index > len(before) or before[index - 1].startswith("@"):
+    if index is None or index > len(before) or any(symbol.startswith("@") for symbol in before):
         return only_at_the_end(word, DEAD)
     return only_at_the_end(word, before[index - 1])
 

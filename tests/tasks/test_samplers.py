@@ -94,19 +94,7 @@ def test_a_row_is_the_same_in_any_batch(task: Task):
     assert torch.equal(task.inputs(lengths[40:60], rng.rows(20, first=40), width=25), many[40:60])
 
 
-def whatever_the_width(name: str, task: Task) -> object:
-    # Strict: once a row no longer depends on the width, its mark has to go.
-    reasons = {
-        "recall": "keys are drawn in another way when the width needs more of them",
-        "nearest-neighbour": "coordinates are laid out by the width",
-    }
-    marks = [pytest.mark.xfail(reason=reasons[name], strict=True)] if name in reasons else []
-    return pytest.param(task, id=name, marks=marks)
-
-
-@pytest.mark.parametrize(
-    "task", [whatever_the_width(name, task) for name, task in {**ALL, "recall": Recall(vocabulary=512)}.items()]
-)
+@pytest.mark.parametrize("task", [*ALL.values(), Recall(vocabulary=512)], ids=[*ALL, "recall-512"])
 def test_a_row_is_the_same_at_any_width(task: Task):
     lengths = of_every_length(task, 25).repeat(4)
     rng = Rng.seeded(3, "width").rows(len(lengths))

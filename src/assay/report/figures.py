@@ -24,7 +24,7 @@ def solved(of: Sequence[Cell]) -> alt.TopLevelMixin:
         }
         for cell in of
     ]
-    base = alt.Chart(alt.Data(values=rows)).encode(
+    base = alt.Chart(alt.InlineData(values=rows)).encode(
         alt.X("task:N", sort=None, title=None, axis=alt.Axis(orient="top", labelAngle=0)),
         alt.Y("model:N", sort=None, title=None),
     )
@@ -49,7 +49,7 @@ def by_length(of: Sequence[Cell]) -> alt.TopLevelMixin:
         lengths = sorted({int(row["length"]) for row in rows})
         beyond = next((length for length in lengths if length > longest), None)
         strips = (
-            alt.Chart(alt.Data(values=rows))
+            alt.Chart(alt.InlineData(values=rows))
             .mark_rect()
             .encode(
                 alt.X(
@@ -64,7 +64,7 @@ def by_length(of: Sequence[Cell]) -> alt.TopLevelMixin:
         )
         layers = [strips]
         if beyond is not None:
-            edge = alt.Chart(alt.Data(values=[{"length": beyond}])).mark_rule(color="#d62728", strokeWidth=2)
+            edge = alt.Chart(alt.InlineData(values=[{"length": beyond}])).mark_rule(color="#d62728", strokeWidth=2)
             layers.append(edge.encode(alt.X("length:O", sort=lengths, bandPosition=0)))
         panels.append(alt.layer(*layers).properties(width=330, height=alt.Step(20), title=task))
     return _dressed(alt.concat(*panels, columns=2).resolve_scale(x="independent", y="independent"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -178,7 +179,7 @@ class Dfa(RegularTask):
 
 
 class Regex(RegularTask):
-    """Any regular expression (`|`, `*`, `+`, `?`, brackets), by way of its minimal automaton.
+    """Any regular expression (`|`, `*`, `+`, `?`, `{n}`, brackets), by way of its minimal automaton.
 
     >>> Regex(pattern="(ab)*").explain("ababb")
     '0101!'
@@ -195,18 +196,22 @@ class Regex(RegularTask):
 
     @cached_property
     def _compiled(self) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]:
-        from automata.base.exceptions import AutomatonException
+        from automata.base.exceptions import AutomatonException, RegexException
         from automata.fa.dfa import DFA
         from automata.fa.nfa import NFA
 
-        letters = {c for c in self.pattern if c.isalnum() or c == "#"} | set(self.alphabet)
+        counts_left_out = re.sub(r"\{[^}]*\}", "", self.pattern)
+        letters = {c for c in counts_left_out if c.isalnum() or c == "#"} | set(self.alphabet)
+        if not all(c.isalnum() or c == "#" for c in letters):
+            raise ValueError(f"regex: alphabet {self.alphabet!r} may have letters, digits and # only")
         try:
             nfa = NFA.from_regex(self.pattern, input_symbols=letters)
-        except AutomatonException as error:
-            raise ValueError(f"regex: '{self.pattern}' is not a regular expression: {error}") from None
+        except (AutomatonException, RegexException) as error:
+            said = str(error).splitlines()[0]
+            raise ValueError(f"regex: {self.pattern!r} is not a regular expression: {said}") from None
         dfa = DFA.from_nfa(nfa, minify=True).to_complete()
         if not dfa.final_states or not letters:
-            raise ValueError(f"regex: '{self.pattern}' has no words")
+            raise ValueError(f"regex: {self.pattern!r} has no words")
         alphabet = tuple(sorted(letters))
         moves = dfa.transitions
         order = [dfa.initial_state]  # breadth first: an order that depends on the language alone

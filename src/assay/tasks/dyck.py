@@ -195,8 +195,8 @@ class BoundedDyck(Task):
 
     @model_validator(mode="after")
     def _small(self) -> BoundedDyck:
-        if self.k**self.depth > 65536:
-            raise ValueError(f"bounded-dyck: k^depth = {self.k**self.depth} is too many stacks; at most 65536")
+        if self.k**self.depth > 4096:
+            raise ValueError(f"bounded-dyck: k^depth = {self.k**self.depth} is too many stacks; at most 4096")
         return self
 
     @property

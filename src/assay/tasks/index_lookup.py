@@ -14,7 +14,7 @@ from assay.tasks.task import DEAD, Task, Window, columns, real, symbols_named
 
 
 class IndexLookup(Task):
-    """x_1 ... x_k p: the answer at the index token @p is x_p. An index beyond what came before it is dead.
+    """x_1 ... x_k p: the answer at the index token @p is x_p. Any string of another form is answered `dead`.
 
     Symbols and index are uniform. Train on up to `positions` symbols, test at exactly that many.
 
@@ -45,9 +45,8 @@ class IndexLookup(Task):
         index = inputs - self.alphabet - 1  # where the token points to, counted from 0; negative for symbols
         there = inputs.gather(1, index.clamp(0, inputs.shape[1] - 1)) - 1
         points_back = (index >= 0) & (index < columns(inputs))
-        symbol = points_back & (there < self.alphabet)
-        # A string without an index token at its end, or one that points at another index, is not in the language.
-        return torch.where(symbol & real(inputs), there, self.alphabet)
+        only_index = (index >= 0).cumsum(1) == 1
+        return torch.where(points_back & only_index & real(inputs), there, self.alphabet)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         symbols = rng.child("symbols").integers(width, self.alphabet) + 1

@@ -54,7 +54,7 @@ class NearestNeighbour(Task):
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Float[Tensor, "rows time features"]:
         count, rows, d = (width + 1) // 2, len(lengths), self.dimension
         # The dimension comes first: its sums are taken term by term, in one order on every device.
-        points = unit(rng.child("points").normal(d * count).view(rows, d, count).transpose(0, 1).contiguous())
+        points = unit(rng.child("points").normal(count * d).view(rows, count, d).permute(2, 0, 1).contiguous())
         query = ((lengths - 1) // 2)[:, None]  # the number of the last point
         target = rng.child("target").integers(1, query)
         chosen = points.gather(2, target.expand(d, -1, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Annotated, ClassVar
 
@@ -53,11 +54,16 @@ class Bindings(Task):
 
 
 def distinct(count: int, high: int, rng: Rng) -> Int[Tensor, "rows count"]:
-    """Different whole numbers in [0, high), every ordered choice equally likely."""
-    if high < 4 * (count + 16):
-        return rng.order(high)[:, :count]
-    # The first `count` different ones of a few more draws; that 16 more should not do has probability below 1e-12.
-    drawn = rng.integers(count + 16, high)
+    """Different whole numbers in [0, high), every ordered choice equally likely; a longer choice begins like a shorter.
+
+    The first `count` different ones of enough draws. Where no number of draws is sure to do, all the numbers in random
+    order stand behind them.
+    """
+    wanted = count + 8 * math.sqrt(count) + 16  # 8 standard deviations more than needed
+    sure = wanted < 0.9 * high
+    drawn = rng.child("draws").integers(math.ceil(-high * math.log1p(-wanted / high)) if sure else 2 * high, high)
+    if not sure:
+        drawn = torch.cat([drawn, rng.child("rest").order(high)], dim=1)
     ascending, order = drawn.sort(dim=1, stable=True)
     repeats = torch.nn.functional.pad(ascending[:, 1:] == ascending[:, :-1], (1, 0))
     repeats = torch.zeros_like(repeats).scatter(1, order, repeats)
@@ -73,10 +79,14 @@ class Recall(Bindings):
 
     kind: ClassVar[str] = "recall"
     vocabulary: Annotated[int, Field(ge=4, multiple_of=2)] = 512
-    train_lengths: ClassVar[tuple[int, int]] = (3, 51)
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:  # type: ignore[override]
+        return 3, min(51, 2 * self.keys - 1)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
-        tokens = self.pairs((width + 1) // 2, rng)[:, :width]
+        tokens = self.pairs(min((width + 1) // 2, self.keys), rng)
+        tokens = torch.nn.functional.pad(tokens, (0, max(0, width - tokens.shape[1])))[:, :width]
         asked = 2 * rng.child("query").integers(1, (lengths // 2)[:, None])
         return tokens.scatter(1, (lengths - 1)[:, None], tokens.gather(1, asked))
 
@@ -85,7 +95,7 @@ class Recall(Bindings):
 
     def bins(self, low: int, high: int) -> tuple[Window, ...]:
         longest = 2 * self.keys - 1
-        return tuple(window for window in super().bins(low, high) if window.high <= longest)
+        return tuple(window for window in super().bins(low, high) if window.high <= max(high, longest))
 
 
 class MultiQueryRecall(Bindings):
@@ -101,7 +111,11 @@ class MultiQueryRecall(Bindings):
     vocabulary: Annotated[int, Field(ge=4, multiple_of=2)] = 8192
     pairs_bound: Annotated[int, Field(ge=1)] = 8
     power: Annotated[float, Field(gt=0)] = 0.01
-    train_lengths: ClassVar[tuple[int, int]] = (64, 64)
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:  # type: ignore[override]
+        length = max(64, 4 * self.pairs_bound)
+        return length, length
 
     @model_validator(mode="after")
     def _enough_keys(self) -> MultiQueryRecall:

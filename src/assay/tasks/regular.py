@@ -144,4 +144,4 @@ class ModularArithmetic(Task):
         return self.words.draw(lengths, rng, width)
 
     def fits(self, length: int) -> bool:
-        return length % 2 == 1
+        return length >= 1 and length % 2 == 1

@@ -94,6 +94,8 @@ class Task(Description, ABC):
 
     def solve(self, inputs: Tensor) -> Int[Tensor, "rows time"]:
         """The targets of any input whatever: `answer`, with IGNORE at padding and wherever nothing is asked."""
+        if not inputs.shape[1]:
+            return inputs.new_zeros(inputs.shape[:2], dtype=torch.int64)
         asked = real(inputs)
         if self.asked == "at the end":
             asked = asked & ~torch.nn.functional.pad(asked[:, 1:], (0, 1))
@@ -156,7 +158,7 @@ class Task(Description, ABC):
         unknown = [word for word in words if word not in number]
         if unknown:
             raise BadInput(f"{self.kind} has no symbol '{unknown[0]}'")
-        return torch.tensor([[number[word] for word in words]])
+        return torch.tensor([[number[word] for word in words]], dtype=torch.int64)
 
     def explain(self, text: str) -> str:
         """The answers to a text, one per symbol: `.` where nothing is asked, `!` for dead."""

@@ -1,0 +1,65 @@
+"""Milliseconds per training step of every named model: batch 32, width 64, 4 heads, 2 layers, T = 50, one CPU core.
+
+python bench/models.py [--device cuda] [--time 100] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from assay.lab.train import loss_of
+from assay.models import MODELS, model
+from assay.rng import Rng
+from assay.tasks import named_task
+
+BATCH, REPEATS = 32, 5
+
+
+def seconds_per_step(name: str, length: int, device: str) -> tuple[int, float]:
+    """A model's parameters and the median time of forward, backward and update."""
+    asked = named_task("parity")
+    machine = model(name).build(*asked.shape, Rng.seeded(0)).to(device)
+    optimiser = torch.optim.AdamW(machine.parameters(), fused=True)
+    lengths = torch.full((BATCH,), length, device=device)
+    batch = asked.sample(lengths, Rng.seeded(0, "bench", device=device).rows(BATCH))
+    times = []
+    for _ in range(REPEATS + 1):
+        start = time.perf_counter()
+        loss = loss_of(machine(batch.inputs)[0], batch.targets)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return sum(p.numel() for p in machine.parameters()), sorted(times[1:])[REPEATS // 2]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    options.add_argument("--time", type=int, default=50)
+    options.add_argument("--json", metavar="FILE")
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    title = f"training step, batch {BATCH}, T = {chosen.time}, {chosen.device}"
+    table = Table("model", "parameters", "ms / step", title=title)
+    results = {}
+    for name in MODELS.entries:
+        parameters, seconds = seconds_per_step(name, chosen.time, chosen.device)
+        results[name] = seconds
+        table.add_row(name, f"{parameters:,}", f"{1000 * seconds:.1f}")
+    Console().print(table)
+    if chosen.json:
+        with open(chosen.json, "w") as file:
+            json.dump({"device": chosen.device, "time": chosen.time, "seconds_per_step": results}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
