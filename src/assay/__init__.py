@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from assay.description import BadInput
     from assay.lab import run
-    from assay.models import model
+    from assay.models import named_model
     from assay.models.causal import Causal, state_bits
     from assay.models.skeleton import Architecture, Foreign, Stack
     from assay.record import Record, Store
@@ -32,7 +32,7 @@ _WHERE = {
     "Stack": "models.skeleton",
     "Store": "record",
     "Task": "tasks.task",
-    "model": "models",
+    "named_model": "models",
     "run": "lab",
     "run_spec": "spec",
     "state_bits": "models.causal",
@@ -51,7 +51,7 @@ __all__ = [
     "Stack",
     "Store",
     "Task",
-    "model",
+    "named_model",
     "named_task",
     "run",
     "run_spec",

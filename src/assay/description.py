@@ -85,6 +85,8 @@ class Description(BaseModel):
 
 def _tuples(value: Any) -> Any:
     """Lists as tuples: JSON has no other way to write one, and what is frozen has no lists."""
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 

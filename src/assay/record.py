@@ -119,10 +119,13 @@ class Store:
         path = Path(path)
         if path.is_file():
             raise BadInput(f"{path} is a file; a store to write to is a folder")
-        if not (path / cls.MARK).exists():
-            if path.is_dir() and any(path.iterdir()):
+        mark = path / cls.MARK
+        if not mark.exists():
+            # Another writer may be making the same store: its mark appears before anything else does.
+            foreign = path.is_dir() and any(not item.name.startswith(f".{cls.MARK}") for item in path.iterdir())
+            if foreign and not mark.exists():
                 raise BadInput(f"{path} is not a store (it has no {cls.MARK}); name a store, or a new or empty folder")
-            _write_synced(path / cls.MARK, json.dumps({"assay": "store", "format": 1}).encode())
+            _write_synced(mark, json.dumps({"assay": "store", "format": 1}).encode())
         if not os.access(path, os.W_OK):
             raise BadInput(f"cannot write to {path}: it is read-only")
         return cls.open(path)

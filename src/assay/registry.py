@@ -42,7 +42,7 @@ def import_path(path: str) -> Any:
     module, _, attribute = path.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
+    except (ImportError, ValueError, TypeError) as error:
         raise BadInput(f"cannot import '{module}' for '{path}': {error}") from None
     except AttributeError:
         raise BadInput(f"'{module}' has no '{attribute}', wanted by '{path}'") from None

@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from assay.description import BadInput, Description, digest
-from assay.models import model as model_by_name
-from assay.models import read_model
+from assay.models import named_model, read_model
 from assay.models.skeleton import Architecture
 from assay.tasks import named_task, read_task
 from assay.tasks.task import Task
@@ -109,7 +108,7 @@ def run_spec(
 ) -> RunSpec:
     """A run from names and options; lengths, validation and test bins are the task's own unless given."""
     asked = named_task(task, **(task_options or {})) if isinstance(task, str) else task
-    machine = model_by_name(model, **(model_options or {})) if isinstance(model, str) else model
+    machine = named_model(model, **(model_options or {})) if isinstance(model, str) else model
     training, testing = dict(training or {}), dict(testing or {})
     lengths = training.setdefault("lengths", asked.train_lengths)
     if not (isinstance(lengths, (list, tuple)) and len(lengths) == 2 and all(isinstance(n, int) for n in lengths)):

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor
 
-from assay.models import MODELS, model
+from assay.models import MODELS, named_model
 from assay.models.skeleton import Architecture, Model
 from assay.rng import Rng
 
@@ -29,7 +29,7 @@ class Case:
     def described(self, **options: Any) -> Architecture:
         taken = inspect.signature(MODELS.load(self.name)).parameters
         small = {option: value for option, value in SMALL.items() if option in taken}
-        return model(self.name, **{**small, **self.options, **options})
+        return named_model(self.name, **{**small, **self.options, **options})
 
     def build(self, seed: int = 0, features: int = 0, **options: Any) -> Model:
         """The machine in float64."""

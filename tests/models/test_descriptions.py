@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.description import BadInput
-from assay.models import MIXERS, MODELS, model, read_model
+from assay.models import MIXERS, MODELS, named_model, read_model
 from assay.models.skeleton import Foreign, Stack
 from assay.rng import Rng
 
@@ -23,7 +23,7 @@ TAKES = {name: set(inspect.signature(MODELS.load(name)).parameters) for name in 
 def refusal(name: str, **options: Any) -> str:
     """The one line that a mistake is answered with."""
     with pytest.raises(BadInput) as caught:
-        model(name, **options)
+        named_model(name, **options)
     said = str(caught.value)
     assert said
     assert "\n" not in said
@@ -117,7 +117,7 @@ def test_heads_divide_the_width(name: str):
     assert "4 heads" in said
     assert "16 or 20" in said
     for width in (16, 20) if name != "retnet" else (16,):
-        model(name, width=width, heads=4)
+        named_model(name, width=width, heads=4)
     too_many = refusal(name, width=3, heads=4)
     assert "4 would be" in too_many
     assert "0 or" not in too_many
@@ -128,7 +128,7 @@ def test_rotary_positions_turn_pairs(name: str, options: dict[str, Any]):
     said = refusal(name, width=20, heads=4, **options)
     assert "even head size" in said
     assert "20 / 4 = 5" in said
-    model("transformer", width=20, heads=4)
+    named_model("transformer", width=20, heads=4)
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ def test_mixers_of_a_hybrid(mixers: Any, said: str):
 
 
 def test_mixers_by_name_by_data_and_as_they_are():
-    made = model("hybrid", mixers=["attention", {"kind": "srwm", "heads": 2}, MIXERS.load("lstm")()], width=8)
+    made = named_model("hybrid", mixers=["attention", {"kind": "srwm", "heads": 2}, MIXERS.load("lstm")()], width=8)
     assert [mixer.kind for mixer in made.mixers] == ["attention", "srwm", "lstm"]
     assert [getattr(mixer, "heads", None) for mixer in made.mixers] == [4, 2, None]
 
 
 def test_a_description_does_not_change():
     with pytest.raises(ValueError, match="frozen"):
-        model("lstm").width = 3
+        named_model("lstm").width = 3
 
 
 @pytest.mark.parametrize("kind", MIXERS.entries)
@@ -233,8 +233,8 @@ def test_a_foreign_seed_does_not_hang_on_what_was_drawn_before():
 
 
 def test_a_foreign_module_by_its_path():
-    assert model(f"{__name__}:tiny", width=5) == Foreign.of(tiny, width=5)
-    assert model(f"{__name__}:tiny", width=5) != Foreign.of(tiny, width=6)
+    assert named_model(f"{__name__}:tiny", width=5) == Foreign.of(tiny, width=5)
+    assert named_model(f"{__name__}:tiny", width=5) != Foreign.of(tiny, width=6)
 
 
 @pytest.mark.parametrize("options", [{}, {"width": 5}, {"sizes": (1, 2)}], ids=str)
@@ -254,13 +254,13 @@ class Mine(Stack):
 
 
 def test_an_architecture_of_ones_own():
-    made = model(f"{__name__}:Mine", mixers=("lstm",), width=8)
+    made = named_model(f"{__name__}:Mine", mixers=("lstm",), width=8)
     assert made == Mine(mixers=("lstm",), width=8)
     assert read_model(made.plain()) == made
 
 
 def test_an_architecture_of_ones_own_may_be_given_a_name():
-    assert model(f"{__name__}:Mine", name="another", mixers=("lstm",)).name == "another"
+    assert named_model(f"{__name__}:Mine", name="another", mixers=("lstm",)).name == "another"
 
 
 @pytest.mark.parametrize(

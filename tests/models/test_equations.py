@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numpy import ndarray as Array
 from torch import Tensor, nn
 
-from assay.models import model
+from assay.models import named_model
 from assay.models.delta_rule import DeltaRule
 from assay.models.diagonal import DiagonalSsm
 from assay.models.features import features
@@ -28,7 +28,7 @@ Mix = Callable[[nn.Module, Array], Array]  # of a mixer's layer and its inputs [
 
 def built(name: str, **options: object) -> Model:
     """A model in float64 whose norms are not the identity's."""
-    made = model(name, **options).build(3, 0, 3, Rng.seeded(0)).double()
+    made = named_model(name, **options).build(3, 0, 3, Rng.seeded(0)).double()
     rng = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for key, parameter in made.named_parameters():
@@ -355,7 +355,7 @@ def spread(parameter: Tensor, mean: float, std: float) -> None:
 
 
 def test_srwm_starts_as_published():
-    layer = model("srwm", width=256, heads=4).build(3, 0, 3, Rng.seeded(0)).blocks[1].mixer
+    layer = named_model("srwm", width=256, heads=4).build(3, 0, 3, Rng.seeded(0)).blocks[1].mixer
     d = 64
     spread(layer.W_y, 0, d**-0.5)
     spread(layer.W_k, 0, d**-0.5)
@@ -364,25 +364,25 @@ def test_srwm_starts_as_published():
 
 
 def test_feedback_starts_as_published():
-    layer = model("recurrent-delta", width=256, heads=4).build(3, 0, 3, Rng.seeded(0)).blocks[1].mixer
+    layer = named_model("recurrent-delta", width=256, heads=4).build(3, 0, 3, Rng.seeded(0)).blocks[1].mixer
     for R in (layer.R_q, layer.R_k, layer.R_v, layer.r_b):
         spread(R, 0, 64**-0.5)
 
 
 def test_elementwise_lstm_starts_as_published():
-    layer = model("e-lstm", width=128).build(3, 0, 3, Rng.seeded(0)).blocks[0].mixer
+    layer = named_model("e-lstm", width=128).build(3, 0, 3, Rng.seeded(0)).blocks[0].mixer
     for parameter in layer.parameters():
         spread(parameter, 0, 0.1)
 
 
 def test_tables_start_as_standard_normal():
-    made = model("transformer", width=64, positions="learned", longest=100).build(100, 0, 3, Rng.seeded(0))
+    made = named_model("transformer", width=64, positions="learned", longest=100).build(100, 0, 3, Rng.seeded(0))
     spread(made.embed.weight, 0, 1)
     spread(made.positions.table, 0, 1)
 
 
 def test_linear_maps_start_as_torch_ones():
-    made = model("transformer", width=64).build(3, 0, 3, Rng.seeded(0))
+    made = named_model("transformer", width=64).build(3, 0, 3, Rng.seeded(0))
     block = made.blocks[0]
     for layer, inputs in ((block.ff[0], 64), (block.ff[2], 256), (block.mixer.project, 64)):
         spread(layer.weight, 0, inputs**-0.5 / 3**0.5)
@@ -390,9 +390,17 @@ def test_linear_maps_start_as_torch_ones():
             assert 0.9 * inputs**-0.5 < float(parameter.detach().abs().max()) <= inputs**-0.5
 
 
+@pytest.mark.parametrize("name", ["lstm", "gru", "elman"])
+def test_recurrent_weights_start_as_torch_ones(name: str):
+    layer = named_model(name, width=64).build(3, 0, 3, Rng.seeded(0)).blocks[0].mixer
+    for parameter in layer.parameters():
+        assert 0.9 / 8 < float(parameter.detach().abs().max()) <= 1 / 8
+    spread(layer.R, 0, 1 / 8 / 3**0.5)
+
+
 def test_step_sizes_start_log_uniform():
-    mamba = model("mamba", width=256).build(3, 0, 3, Rng.seeded(0)).blocks[0].mixer
-    dss = model("dss", width=512).build(3, 0, 3, Rng.seeded(0)).blocks[0].mixer
+    mamba = named_model("mamba", width=256).build(3, 0, 3, Rng.seeded(0)).blocks[0].mixer
+    dss = named_model("dss", width=512).build(3, 0, 3, Rng.seeded(0)).blocks[0].mixer
     for dt in (F.softplus(mamba.dt.bias).detach(), dss.log_dt.exp().detach()):
         assert 1e-3 * 0.999 < float(dt.min()) < 1.1e-3
         assert 0.9e-1 < float(dt.max()) < 1e-1 * 1.001

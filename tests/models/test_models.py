@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from assay.description import BadInput
-from assay.models import MIXERS, MODELS, model
+from assay.models import MIXERS, MODELS, named_model
 from assay.models.causal import state_bits
 from assay.models.positions import Sinusoidal, rotate
 from assay.models.skeleton import Model
@@ -208,7 +208,7 @@ PARAMETERS = [
 
 @pytest.mark.parametrize(("name", "options", "count"), PARAMETERS)
 def test_parameter_counts(name: str, options: dict[str, Any], count: int):
-    made = model(name, **options).build(3, 0, 3, Rng.seeded(0))
+    made = named_model(name, **options).build(3, 0, 3, Rng.seeded(0))
     assert sum(parameter.numel() for parameter in made.parameters()) == count
 
 
@@ -246,7 +246,7 @@ def test_state_floats(name: str, L: int, H: int, D: int, N: int, T: int):
     options = {option: value for option, value in options.items() if option in taken}
     if name == "hybrid":
         options["mixers"] = tuple({"kind": kind, "heads": H} for kind in ("delta-rule", "attention"))
-    made = model(name, **options).build(3, 0, 3, Rng.seeded(0))
+    made = named_model(name, **options).build(3, 0, 3, Rng.seeded(0))
     floats = STATES[name](L, H, D // H, D, N, T)
     assert made.state_floats(T) == floats
     assert real_numbers(made(tokens(1, T))[1]) == floats

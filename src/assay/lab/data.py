@@ -120,11 +120,12 @@ def _held_out(key: _Key, low: int, high: int, rows: int, split: str, device: tor
         if not len(open_rows):
             break
         drawn = task.inputs(lengths[open_rows], Rng(rng.keys[open_rows]).child(attempt), width)
-        found = content_hash(drawn)
-        taken = _fresh(found, part_of(drawn) == part, hashes[settled])
-        inputs[open_rows[taken]], hashes[open_rows[taken]] = drawn[taken], found[taken]
-        settled[open_rows[taken]] = True
-    return HeldOut(Batch(inputs, task.solve(inputs)), lengths, int((free | ~settled).sum()))
+        found, ours = content_hash(drawn), part_of(drawn) == part
+        settled[open_rows] = _fresh(found, ours, hashes[settled])
+        # Where nothing new is to be had, a repeat is better than another split's.
+        inputs[open_rows[ours]], hashes[open_rows[ours]] = drawn[ours], found[ours]
+    shared = free | (part_of(inputs) != part)
+    return HeldOut(Batch(inputs, task.solve(inputs)), lengths, int(shared.sum()))
 
 
 def _fresh(hashes: Tensor, allowed: Tensor, known: Tensor) -> Bool[Tensor, "rows"]:

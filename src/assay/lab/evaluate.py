@@ -90,7 +90,7 @@ def favourite(answers: Int[Tensor, "n"]) -> float:
     return float(answers.unique(return_counts=True)[1].max() / len(answers)) if len(answers) else math.nan
 
 
-def test(model: nn.Module, spec: RunSpec, device: torch.device) -> tuple[tuple[Score, ...], bool]:
+def examine(model: nn.Module, spec: RunSpec, device: torch.device) -> tuple[tuple[Score, ...], bool]:
     """The scores of every test bin and probe, and whether the model gives one answer to nearly everything in Bin0."""
     scores, collapsed = [], False
     for probe, task in {"": spec.task, **spec.task.probes()}.items():

@@ -18,7 +18,7 @@ from torch import nn
 
 from assay import ops
 from assay.description import BadInput, suggestion
-from assay.lab.evaluate import test, verdict
+from assay.lab.evaluate import examine, verdict
 from assay.lab.train import Progress, train
 from assay.models.causal import Causal, state_bits
 from assay.models.mixer import MixerLayer
@@ -68,7 +68,7 @@ def _run(spec: RunSpec, device: torch.device, progress: Progress) -> dict[str, A
         facts |= {"state_floats": model.state_floats(longest), "state_bits": state_bits(model, longest)}
     if trained.stopped == "diverged":
         return {**facts, "verdict": "diverged", "seconds": {"train": trained.seconds}}
-    scores, collapsed = test(model, spec, device)
+    scores, collapsed = examine(model, spec, device)
     judged, first_failing = verdict(scores, collapsed)
     seconds = {"train": trained.seconds, "test": time.perf_counter() - begin}
     return {

@@ -62,7 +62,7 @@ def read_mixer(data: Any) -> Any:
     return MIXERS.load(str(data.get("kind")))(**data) if isinstance(data, dict) else data
 
 
-def model(name: str, **options: Any) -> Architecture:
+def named_model(name: str, /, **options: Any) -> Architecture:
     """A named model with its options, or anybody's own as `module:factory`."""
     from assay.models.skeleton import Architecture, Foreign
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -9,12 +10,13 @@ import torch
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from torch import Tensor, nn
 
-from assay.description import Description, digest
+from assay.description import BadInput, Description, digest, suggestion
 from assay.models import initial
 from assay.models.causal import Causal, State
 from assay.models.mixer import Mixer, MixerLayer, places
 from assay.models.positions import Learned, Sinusoidal, check_learned
 from assay.models.registry import read_mixer
+from assay.registry import import_path
 from assay.rng import Rng
 
 Norm = Literal["pre", "post", "none", "carry"]
@@ -176,18 +178,19 @@ class Foreign(Architecture):
     source: str = ""
 
     @classmethod
-    def of(cls, factory: Callable[..., nn.Module], **options: Any) -> Foreign:
+    def of(cls, factory: Callable[..., nn.Module], /, **options: Any) -> Foreign:
         """The description of a class or function that can be imported."""
-        import inspect
-
+        parameters = inspect.signature(factory).parameters
+        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+        for option in options:
+            if option not in parameters and not takes_any:
+                raise BadInput(f"{factory.__qualname__} has no option '{option}'{suggestion(option, parameters)}")
         path = f"{factory.__module__}:{factory.__qualname__}"
         return cls(name=path, path=path, options=options, source=digest(inspect.getsource(factory)))
 
     def build(self, vocab: int, features: int, answers: int, rng: Rng) -> nn.Module:
-        from assay.registry import import_path
-
         factory = import_path(self.path)
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng():
             torch.manual_seed(int(rng.child("foreign").words(1)[0]))
             module: nn.Module = factory(vocab, features, answers, **self.options)
         return module

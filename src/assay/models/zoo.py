@@ -8,7 +8,7 @@ thing that differs. The models of other papers have only one convention here: pr
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from assay.description import BadInput, suggestion
 from assay.models.attention import Attention
@@ -26,16 +26,21 @@ from assay.models.skeleton import Norm, Stack
 from assay.models.srwm import Srwm
 
 Convention = Literal["paper", "controlled"]
+Positions = Literal["none", "sinusoidal", "learned", "rotary"]
 
 
 def _paper(convention: str) -> bool:
-    if convention not in ("paper", "controlled"):
-        raise BadInput(f"unknown convention '{convention}'{suggestion(convention, ('paper', 'controlled'))}")
-    return convention == "paper"
+    return _one_of("convention", convention, get_args(Convention)) == "paper"
+
+
+def _one_of(name: str, value: str, valid: tuple[str, ...]) -> str:
+    if value not in valid:
+        raise BadInput(f"{name} = {value!r} is not valid{suggestion(str(value), valid)}")
+    return value
 
 
 def _layers(mixer: Mixer, layers: int) -> tuple[Mixer, ...]:
-    if not isinstance(layers, int) or layers < 1:
+    if type(layers) is not int or layers < 1:
         raise BadInput(f"layers = {layers!r} is not valid: at least 1")
     return (mixer,) * layers
 
@@ -46,18 +51,19 @@ def transformer(
     layers: int = 2,
     ff: int = 4,
     norm: Norm | None = None,
-    positions: Literal["none", "sinusoidal", "learned", "rotary"] = "none",
+    positions: Positions = "none",
     longest: int = 1024,
     convention: Convention = "paper",
 ) -> Stack:
     """Paper: post-norm, biases, a final norm, no positions."""
     paper = _paper(convention)
+    _one_of("positions", positions, get_args(Positions))
     return Stack(
         name="transformer",
         mixers=_layers(Attention(heads=heads, bias=paper, rotary=positions == "rotary"), layers),
         width=width,
         ff=ff,
-        norm=norm or ("post" if paper else "pre"),
+        norm=("post" if paper else "pre") if norm is None else norm,
         final_norm=paper,
         positions="none" if positions == "rotary" else positions,
         longest=longest,
@@ -74,7 +80,8 @@ def linear_transformer(
     convention: Convention = "paper",
 ) -> Stack:
     """Paper: elu(z) + 1."""
-    features = features or ("elu" if _paper(convention) else "softmax")
+    if features is None:
+        features = "elu" if _paper(convention) else "softmax"
     mixers = _layers(LinearAttention(heads=heads, features=features), layers)
     return Stack(name="linear-transformer", mixers=mixers, width=width, ff=ff, norm=norm)
 
@@ -90,7 +97,8 @@ def delta_net(
     convention: Convention = "paper",
 ) -> Stack:
     """Paper: elu(z) + 1 made to sum to 1, beta in (0, 1)."""
-    features = features or ("elu-sum" if _paper(convention) else "softmax")
+    if features is None:
+        features = "elu-sum" if _paper(convention) else "softmax"
     mixers = _layers(DeltaRule(heads=heads, features=features, beta=beta), layers)
     return Stack(name="delta-net", mixers=mixers, width=width, ff=ff, norm=norm)
 
@@ -134,12 +142,14 @@ def srwm(
 ) -> Stack:
     """Paper: the mixer sees the un-normed stream, the norm is carried beside it, and y is read before the write."""
     paper = _paper(convention)
+    if reading is None:
+        reading = "before" if paper else "after"
     return Stack(
         name="srwm",
-        mixers=_layers(Srwm(heads=heads, reading=reading or ("before" if paper else "after")), layers),
+        mixers=_layers(Srwm(heads=heads, reading=reading), layers),
         width=width,
         ff=ff,
-        norm=norm or ("carry" if paper else "pre"),
+        norm=("carry" if paper else "pre") if norm is None else norm,
     )
 
 

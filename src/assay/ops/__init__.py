@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.description import BadInput, suggestion
 from assay.ops import chunked, reference
 from assay.ops.reference import fold, per_row
 
@@ -29,6 +29,8 @@ Vector = Float[Tensor, "batch heads dim"]
 
 def chosen(op: str, backend: Backend = "auto") -> str:
     """The backend that an op runs with."""
+    if backend not in ("auto", "reference", "chunked"):
+        raise BadInput(f"unknown backend {backend!r}{suggestion(str(backend), ('auto', 'reference', 'chunked'))}")
     if backend == "chunked" and op not in PARALLEL:
         raise BadInput(f"{op} has no chunked form; its backends are: auto, reference")
     return ("chunked" if op in PARALLEL else "reference") if backend == "auto" else backend

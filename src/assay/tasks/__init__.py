@@ -46,7 +46,7 @@ TASKS = Registry(
 )
 
 
-def named_task(name: str, **options: Any) -> Task:
+def named_task(name: str, /, **options: Any) -> Task:
     """A task by name (or `module:Class`), with its options as JSON holds them."""
     made: Task = TASKS.load(name)(**options)
     return made

@@ -1,0 +1,117 @@
+"""Scores and verdicts, on models whose behaviour is known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.lab.data import held_out
+from assay.lab.evaluate import Marks, examine, favourite, predict, verdict
+from assay.record import LengthScore, Score
+from assay.spec import Bin, run_spec
+from assay.tasks import named_task
+
+CPU = torch.device("cpu")
+
+
+class Oracle(nn.Module):
+    """Answers as the task does, up to some length, and wrongly beyond."""
+
+    def __init__(self, task: object, until: int) -> None:
+        super().__init__()
+        self.task, self.until = task, until
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        right = self.task.solve(inputs).clamp(min=0)
+        answers = self.task.shape.answers
+        wrong = (right + 1) % answers
+        late = torch.arange(inputs.shape[1]) >= self.until
+        return nn.functional.one_hot(torch.where(late, wrong, right), answers).float()
+
+
+class Constant(nn.Module):
+    def __init__(self, answers: int) -> None:
+        super().__init__()
+        self.answers = answers
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits = torch.zeros(*inputs.shape[:2], self.answers)
+        logits[..., 0] = 1
+        return logits
+
+
+SPEC = run_spec("parity", "lstm", testing={"rows": 96})
+
+
+def judged(model: nn.Module) -> tuple[str, int | None]:
+    return verdict(*examine(model, SPEC, CPU))
+
+
+def test_a_perfect_model_has_solved_the_task():
+    assert judged(Oracle(SPEC.task, 10_000)) == ("solved", None)
+
+
+def test_a_model_that_fails_beyond_a_length_has_partly_solved_it():
+    scores, collapsed = examine(Oracle(SPEC.task, 60), SPEC, CPU)
+    assert verdict(scores, collapsed)[0] == "partly solved"
+    failing = verdict(scores, collapsed)[1]
+    tested = sorted(row.length for score in scores for row in score.lengths)
+    assert failing == min(length for length in tested if length > 60)
+    by_bin = {score.bin: score for score in scores}
+    assert by_bin["Bin0"].sequences == 1
+    assert 0 < by_bin["Bin1"].sequences < 1
+    assert by_bin["Bin2"].sequences == 0
+    lengths = [row for row in by_bin["Bin1"].lengths if row.length == 75] or by_bin["Bin1"].lengths[-1:]
+    assert lengths[0].answers == pytest.approx(60 / lengths[0].length)
+
+
+def test_a_model_that_fails_where_it_was_trained_is_censored():
+    assert judged(Oracle(SPEC.task, 20)) == ("censored", min(n for n in held_lengths() if n > 20))
+
+
+def held_lengths() -> list[int]:
+    return held_out(SPEC.task, SPEC.testing.bins[0], SPEC.testing.rows, "test", CPU).lengths.unique().tolist()
+
+
+def test_one_answer_to_everything_is_a_collapse():
+    scores, collapsed = examine(Constant(2), SPEC, CPU)
+    assert collapsed
+    assert verdict(scores, collapsed)[0] == "collapsed"
+    assert scores[0].favourite == 1
+
+
+def test_logits_that_are_not_numbers_are_never_right():
+    class Broken(Oracle):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs) * torch.nan
+
+    assert (predict(Broken(SPEC.task, 10_000), torch.ones(3, 5, dtype=torch.int64)) == -1).all()
+    assert examine(Broken(SPEC.task, 10_000), SPEC, CPU)[0][0].answers == 0
+
+
+def test_rows_are_chunked_without_a_change():
+    held = held_out(named_task("dyck-1"), Bin(name="B", low=900, high=1000), 40, "test", CPU)
+    marks = Marks.of(Oracle(named_task("dyck-1"), 950), held)
+    assert marks.sequences() == float((held.lengths <= 950).double().mean())
+
+
+def test_probes_are_reported_on_their_own():
+    spec = run_spec("bounded-dyck", "lstm", testing={"rows": 32})
+    scores, _ = examine(Oracle(spec.task, 10_000), spec, CPU)
+    assert [(s.bin, s.probe) for s in scores] == [
+        (bin_, probe) for probe in ("", "count-balanced") for bin_ in ("Bin0", "Bin1", "Bin2", "Bin3")
+    ]
+
+
+def score(bin_: str, probe: str, share: float) -> Score:
+    row = LengthScore(length=7, rows=1, sequences=share, answers=share)
+    return Score(bin=bin_, probe=probe, rows=1, shared=0, sequences=share, answers=share, favourite=0.5, lengths=(row,))
+
+
+def test_a_probe_that_fails_is_not_a_solved_task():
+    assert verdict((score("Bin0", "", 1.0), score("Bin0", "count-balanced", 0.9)), False) == ("censored", 7)
+
+
+def test_favourite():
+    assert favourite(torch.tensor([1, 1, 2, 1])) == 0.75

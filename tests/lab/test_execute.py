@@ -1,0 +1,147 @@
+"""A run and its record: determinism, divergence, failure, early stopping."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import assay
+from assay.description import BadInput
+from assay.lab.execute import device_named, execute
+from assay.lab.train import loss_of
+from assay.models.skeleton import Foreign
+from assay.record import Record
+from assay.spec import RunSpec, run_spec
+from assay.tasks.task import IGNORE
+
+CPU = torch.device("cpu")
+SHORT = {"training": {"steps": 30, "lengths": [2, 8], "validate_every": 10}, "testing": {"rows": 16}}
+
+
+def short(model: object = "gru", **changes: object) -> RunSpec:
+    return run_spec("parity", model, **{**SHORT, **changes})
+
+
+def facts(record: Record) -> dict[str, object]:
+    return record.model_dump(exclude={"seconds", "started"})
+
+
+def test_the_same_spec_gives_the_same_record_bit_for_bit():
+    torch.manual_seed(1)
+    first = execute(short(), CPU)
+    torch.manual_seed(2)  # no global seed has a say
+    assert facts(execute(short(), CPU)) == facts(first)
+    assert facts(execute(short(seed=1), CPU)) != facts(first)
+
+
+def test_a_record_says_everything():
+    record = execute(short(), CPU)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout
+    assert re.fullmatch(r"[0-9a-f]{12}\+?", record.commit) if head else record.commit == ""
+    assert record.versions["torch"] == torch.__version__
+    assert record.device.startswith("cpu")
+    assert record.backend == {"gru": "reference"}
+    assert record.parameters == sum(p.numel() for p in short().model.build(3, 0, 2, assay.Rng.seeded(0)).parameters())
+    assert record.state_floats == 128
+    assert record.state_bits == 128 * 32
+    assert [point.step for point in record.curve] == [10, 20, 30]
+    assert record.stopped == "steps"
+    assert record.steps == 30
+    assert set(record.seconds) == {"train", "test"}
+    assert {score.bin for score in record.scores} == {"Bin0", "Bin1", "Bin2", "Bin3"}
+    assert RunSpec(**record.spec) == short()
+
+
+def test_perfect_validation_stops_the_run():
+    spec = run_spec("flip-flop", "gru", training={"steps": 3000, "lengths": [2, 8], "lr": 5e-3}, testing={"rows": 32})
+    record = execute(spec, CPU)
+    assert record.stopped == "solved"
+    assert record.steps < 3000
+    assert record.solved_at == record.steps - 200  # patience 3, every 100
+    assert [min(p.sequences.values()) for p in record.curve[-3:]] == [1, 1, 1]
+
+
+def test_a_stop_can_be_forbidden():
+    spec = run_spec(
+        "flip-flop", "gru", training={"steps": 700, "lengths": [2, 8], "lr": 5e-3, "stop": "never"}, testing={"rows": 8}
+    )
+    assert execute(spec, CPU).steps == 700
+
+
+class Exploding(nn.Module):
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocab, answers)
+        self.calls = 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.calls += self.training
+        return self.table(tokens) * (float("inf") if self.calls > 5 else 1.0)
+
+
+def test_divergence_is_a_record():
+    record = execute(short(Foreign.of(Exploding)), CPU)
+    assert (record.verdict, record.stopped, record.steps) == ("diverged", "diverged", 6)
+    assert record.finished
+    assert record.scores == ()
+
+
+class Faulty(nn.Module):
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocab, answers)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        raise RuntimeError("no such luck\nand more")
+
+
+def test_an_error_is_a_record():
+    record = execute(short(Foreign.of(Faulty)), CPU)
+    assert record.verdict == "failed"
+    assert record.error == "RuntimeError: no such luck"
+    assert not record.finished
+
+
+def test_a_run_of_one_s_own_architecture():
+    record = assay.run("parity", Tiny, **SHORT)
+    assert record.verdict in ("censored", "collapsed")
+    assert record.backend == {"model": "torch"}
+    assert record.model.endswith(":Tiny")
+
+
+class Tiny(nn.Module):
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Embedding(vocab, 4), nn.Linear(4, answers))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.net(tokens)
+
+
+def test_the_loss_is_the_mean_over_what_is_asked():
+    logits = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    targets = torch.tensor([[1, IGNORE, 2], [IGNORE, IGNORE, IGNORE]])
+    by_hand = -(logits[0, 0].log_softmax(-1)[1] + logits[0, 2].log_softmax(-1)[2]) / 2
+    assert loss_of(logits, targets) == pytest.approx(float(by_hand))
+    assert loss_of(logits, torch.full_like(targets, IGNORE)) == 0
+
+
+def test_devices():
+    assert device_named("cpu").type == "cpu"
+    with pytest.raises(BadInput, match="did you mean 'cuda'"):
+        device_named("cudda")
+    if not torch.cuda.is_available():
+        with pytest.raises(BadInput, match="no CUDA device"):
+            device_named("cuda")
+
+
+def test_the_learning_rate_and_the_clip_take_effect():
+    losses = {
+        execute(short(training={**SHORT["training"], **change}), CPU).curve[-1].loss
+        for change in ({}, {"lr": 1e-2}, {"clip": 1e-3}, {"weight_decay": 10.0}, {"betas": [0.5, 0.9]}, {"eps": 1e-2})
+    }
+    assert len(losses) == 6

@@ -1,0 +1,169 @@
+"""The command line, in its own process where it matters: output, exit codes, and one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from assay.cli import app
+from assay.record import Store
+
+ENV = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+TINY = ["--steps", "20", "--set", "training.lengths=[2,8]", "--set", "testing.rows=16", "--set", "model.width=8"]
+
+
+def assay(*words: str, cwd: Path, **more: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "assay", *words]
+    return subprocess.run(command, cwd=cwd, env=ENV, capture_output=True, text=True, check=False, **more)
+
+
+def test_help_is_quick_and_needs_no_torch(tmp_path: Path):
+    look = "import sys; from assay.cli import app; sys.exit('torch' in sys.modules or 'pydantic' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0
+    best = 9.0
+    for _ in range(5):  # the quickest of a few: the machine may be busy with other tests
+        start = time.process_time_ns(), os.times().children_user + os.times().children_system
+        assert assay("--help", cwd=tmp_path).returncode == 0
+        best = min(best, os.times().children_user + os.times().children_system - start[1])
+    assert best < 0.5
+
+
+def test_list_as_json(tmp_path: Path):
+    listed = json.loads(assay("list", "--json", cwd=tmp_path).stdout)
+    assert len(listed["tasks"]) >= 24
+    assert len(listed["models"]) >= 13
+    assert {"name": "quick"}.items() <= listed["studies"][0].items()
+    assert all(entry["summary"] for noun in listed.values() for entry in noun)
+
+
+def test_list_fits_the_terminal():
+    shown = CliRunner().invoke(app, ["list"], env={"COLUMNS": "100"})
+    assert shown.exit_code == 0
+    assert max(map(len, shown.output.splitlines())) <= 100
+    assert "recurrent-delta" in shown.output
+    only = CliRunner().invoke(app, ["list", "studies"]).output
+    assert "quick" in only
+    assert "parity" not in only
+
+
+def test_show_explains_tasks_and_models():
+    task = CliRunner().invoke(app, ["show", "cyclic"]).output
+    assert "n = 3" in task
+    assert ">>> Cyclic" in task
+    assert "reading = None" in CliRunner().invoke(app, ["show", "srwm"]).output
+
+
+def test_a_run_prints_a_table_that_fits_and_is_not_repeated(tmp_path: Path):
+    first = assay("run", "parity", "--model", "gru", "--seeds", "2", "--lr", "1e-3,3e-3", *TINY, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert max(map(len, first.stdout.splitlines())) <= 100
+    assert "0/2" in first.stdout
+    assert "lr=0.003" in first.stdout
+    assert len(Store.open(tmp_path / "assay-store").records()) == 4
+    again = assay("run", "parity", "--model", "gru", "--seeds", "2", "--lr", "1e-3,3e-3", *TINY, cwd=tmp_path)
+    assert "4 of 4 runs are already in assay-store" in again.stdout
+    assert len(list(Store.open(tmp_path / "assay-store").history())) == 4
+
+
+def test_a_run_as_json(tmp_path: Path):
+    done = assay("run", "dyck-1", "--model", "gru", *TINY, "--json", "--store", "here", cwd=tmp_path)
+    said = json.loads(done.stdout)
+    assert said["records"][0]["spec"]["training"]["steps"] == 20
+    assert said["records"][0]["spec"]["model"]["width"] == 8
+    assert set(said["cells"][0]["accuracy"]) == {"Bin0", "Bin1", "Bin2", "Bin3"}
+    assert (tmp_path / "here" / Store.MARK).exists()
+
+
+STUDY = """
+from assay.spec import run_spec
+RUNS = [run_spec("parity", m, seed=s, model_options={"width": 8},
+                 training={"steps": 20, "lengths": [2, 8]}, testing={"rows": 16})
+        for m in ("gru", "elman") for s in range(2)]
+"""
+
+
+def test_study_report_and_pack(tmp_path: Path):
+    (tmp_path / "mine.py").write_text(STUDY)
+    done = assay("study", "mine.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[4/4]" in done.stdout
+    reported = assay("report", "mine.py", cwd=tmp_path)
+    assert reported.returncode == 0, reported.stderr
+    page = (tmp_path / "reports" / "mine" / "index.html").read_text()
+    assert "elman" in page
+    assert page.count("<svg") == 2
+    assert "![" in (tmp_path / "reports" / "mine" / "index.md").read_text()
+    assert "4 records" in assay("pack", "assay-store", cwd=tmp_path).stdout
+    packed = assay("report", "mine.py", "--store", "assay-store.jsonl.xz", "--out", "again", cwd=tmp_path)
+    assert packed.returncode == 0, packed.stderr
+    assert (tmp_path / "again" / "index.html").read_text() == page
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run partiy --model lstm", "did you mean 'parity'"),
+        ("run parity --model lstmm", "did you mean 'lstm'"),
+        ("run parity --model lstm --seeds 0", "--seeds"),
+        ("run parity --model lstm --steps -5", "--steps"),
+        ("run parity --model lstm --lr fast", "numbers separated by commas"),
+        ("run parity --model lstm --lr -1", "greater than 0"),
+        ("run parity --model transformer --set model.width=30", "28 or 32 would be"),
+        ("run parity --model lstm --set training.lengths=[-2,5]", "at least 1"),
+        ("run parity --model lstm --set width=3", "PART.FIELD=VALUE"),
+        ("run parity --model lstm --set modle.width=3", "did you mean 'model'"),
+        ("run parity --model lstm --set model.widht=3", "did you mean 'width'"),
+        ("run parity --model transformer --set model.positions=learned --set model.longest=9", "model.longest=1024"),
+        ("run parity --model lstm --device tpu", "unknown device"),
+        ("run parity", "--model"),
+        ("study qiuck", "did you mean 'quick'"),
+        ("study nowhere.py", "no study file"),
+        ("study broken.py", "does not run: ZeroDivisionError"),
+        ("study empty.py", "does not end in RUNS"),
+        ("report quick", "no store"),
+        ("report quick --store folder", "not a store"),
+        ("run parity --model lstm --store folder", "not a store"),
+        ("run parity --model lstm --store broken.py", "is a file"),
+        ("run parity --model lstm --store broken.py/x", "cannot write"),
+        ("pack nowhere", "no store"),
+        ("list taks", "taks"),
+        ("show lsmt", "did you mean 'lstm'"),
+    ],
+)
+def test_every_mistake_is_one_line_and_exit_code_2(tmp_path: Path, words: str, said: str):
+    (tmp_path / "broken.py").write_text("1 / 0")
+    (tmp_path / "empty.py").write_text("RUNS = []")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "precious").write_text("mine")
+    done = assay(*words.split(), cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    told = re.sub(r"[│╭╮╰╯─]+", " ", done.stderr)
+    assert said in " ".join(told.split())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["broken.py", "empty.py", "folder"]
+
+
+def test_a_corrupt_store_is_told_and_left_alone(tmp_path: Path):
+    Store.create(tmp_path / "s")
+    (tmp_path / "s" / "segments").mkdir()
+    (tmp_path / "s" / "segments" / "1.jsonl").write_text('{"half')
+    done = assay("run", "parity", "--model", "gru", *TINY, "--store", "s", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "line 1 is not a record" in done.stderr
+    assert (tmp_path / "s" / "segments" / "1.jsonl").read_text() == '{"half'
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder(tmp_path: Path):
+    (tmp_path / "s").mkdir(mode=0o500)
+    done = assay("run", "parity", "--model", "gru", *TINY, "--store", "s", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "s" in done.stderr

@@ -1,0 +1,126 @@
+"""Whole studies, interrupted and killed: what is finished is never repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from assay.lab.sweep import Event, pending, sweep
+from assay.record import Record, Store
+from assay.spec import RunSpec, run_spec
+
+STUDY = """
+from assay.spec import run_spec
+RUNS = [run_spec("parity", "gru", seed=s, model_options={"width": 8},
+                 training={"steps": 150, "lengths": [2, 12], "validate_every": 10, "stop": "never"},
+                 testing={"rows": 16})
+        for s in range(8)]
+"""
+
+
+def start(folder: Path, jobs: int = 2) -> subprocess.Popen[str]:
+    (folder / "mine.py").write_text(STUDY)
+    command = [sys.executable, "-m", "assay", "study", "mine.py", "--jobs", str(jobs), "--device", "cpu"]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_records(folder: Path, count: int) -> None:
+    deadline = time.monotonic() + 120
+    while len(list((folder / "assay-store" / "segments").glob("*.jsonl"))) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def facts(record: Record) -> dict[str, object]:
+    return record.model_dump(exclude={"seconds", "started", "commit"})
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_killed_study_repeats_no_finished_run(tmp_path: Path, jobs: int):
+    child = start(tmp_path, jobs)
+    wait_for_records(tmp_path, 3)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    time.sleep(1.0)  # orphans notice at their next word and leave; what they had finished they may still write
+    kept = {r.digest: r for r in Store.open(tmp_path / "assay-store").records()}
+    assert 3 <= len(kept) < 8
+    again = start(tmp_path, jobs)
+    assert again.wait(timeout=240) == 0
+    told = again.stdout.read()
+    assert f"{len(kept)} of 8 runs are already in" in told
+    records = list(Store.open(tmp_path / "assay-store").history())
+    assert Counter(r.digest for r in records).most_common(1)[0][1] == 1
+    assert len(records) == 8
+    other = tmp_path / "other"
+    other.mkdir()
+    assert start(other).wait(timeout=240) == 0
+    expected = {r.digest: facts(r) for r in Store.open(other / "assay-store").records()}
+    assert {r.digest: facts(r) for r in records} == expected
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path):
+    child = start(tmp_path)
+    wait_for_records(tmp_path, 2)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=60) == 130
+    said = child.stderr.read()
+    assert "runs are kept in assay-store; go on with: assay study mine.py" in said
+    assert "Traceback" not in said
+    assert len(Store.open(tmp_path / "assay-store").records()) >= 2
+
+
+def specs(count: int) -> list[RunSpec]:
+    how = {"steps": 60, "lengths": [2, 8], "validate_every": 10, "stop": "never"}
+    return [run_spec("parity", "gru", seed=s, model_options={"width": 8}, training=how) for s in range(count)]
+
+
+def test_a_worker_that_dies_leaves_a_record_and_the_others_go_on(tmp_path: Path):
+    """The process of the first run that reports progress is killed, as the system does when memory runs out."""
+    store, killed = Store.create(tmp_path / "s"), []
+
+    def tell(event: Event) -> None:
+        if event.step and not killed:
+            import multiprocessing
+
+            victim = multiprocessing.active_children()[0]
+            os.kill(victim.pid, signal.SIGKILL)
+            killed.append(victim)
+
+    sweep(specs(4), store, "cpu", 2, tell)
+    verdicts = Counter(r.verdict for r in store.records())
+    assert verdicts["failed"] == 1
+    assert sum(verdicts.values()) == 4
+    failed = next(r for r in store.records() if r.verdict == "failed")
+    assert "SIGKILL" in failed.error
+    assert [s.digest for s in pending(specs(4), store)] == [failed.digest], "a failure is tried again"
+    sweep(specs(4), store, "cpu", 2)
+    assert pending(specs(4), store) == []
+
+
+def test_side_by_side_gives_the_same_records_as_one_by_one(tmp_path: Path):
+    both = []
+    for jobs in (1, 2):
+        store = Store.create(tmp_path / str(jobs))
+        sweep(specs(3), store, "cpu", jobs)
+        both.append({r.digest: facts(r) for r in store.records()})
+    assert both[0] == both[1]
+    assert len(both[0]) == 3
+
+
+def test_lstm_solves_parity(tmp_path: Path):
+    """The README's first example: three seeds, every sequence right in distribution and beyond."""
+    command = [sys.executable, "-m", "assay", "run", "parity", "--model", "lstm", "--seeds", "3", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    records = json.loads(done.stdout)["records"]
+    assert len(records) == 3
+    for record in records:
+        scores = {score["bin"]: score["sequences"] for score in record["scores"]}
+        assert scores["Bin0"] == scores["Bin1"] == 1.0
