@@ -14,7 +14,7 @@ import typer
 from assay.description import BadInput, suggestion
 from assay.models.registry import MODELS
 from assay.registry import Entry
-from assay.studies import STUDIES, study_runs
+from assay.studies import STUDIES, study_named
 from assay.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def study(
 ) -> None:
     """Carry out a study; what its store already has is not repeated."""
     again = " ".join(["assay", *sys.argv[1:]])
-    _carry_out(study_runs(name), store, device, jobs, as_json, again)
+    _carry_out(study_named(name)[1], store, device, jobs, as_json, again)
 
 
 @app.command()
@@ -173,15 +173,14 @@ def report(
     from assay.record import Store
     from assay.report.page import write
 
-    specs = study_runs(name)
+    about, specs = study_named(name)
     records = _records(Store.open(store), specs)
     if not records:
-        raise BadInput(
-            f"{store} has no record of the study '{name}'; make them with: assay study {name} --store {store}"
-        )
+        raise BadInput(f"{store} has no record of this study; make them with: assay study {name} --store {store}")
     title = Path(name).stem
-    for path in write(title, records, missing=len(specs) - len(records), folder=out or Path("reports") / title):
-        typer.echo(path)
+    folder = out or Path("reports") / title
+    files = write(title, about, f"assay study {name}", records, len(specs) - len(records), folder)
+    typer.echo(f"wrote {len(files)} files; open {folder / 'index.html'}")
 
 
 @app.command()
@@ -198,21 +197,19 @@ def pack(
 
 
 def _carry_out(specs: list[RunSpec], store_at: Path, device: str, jobs: int, as_json: bool, again: str) -> None:
-    from rich.console import Console
-
     from assay.lab.execute import device_named
     from assay.lab.sweep import pending, sweep
     from assay.record import Store
     from assay.report.tables import cells
-    from assay.terminal import Live, show
+    from assay.terminal import Live, console, show
 
     device_named(device)
-    store, console = Store.create(store_at), Console()
+    store, out = Store.create(store_at), console()
     todo = pending(specs, store)
     if not as_json and len(todo) < len(specs):
-        console.print(f"{len(specs) - len(todo)} of {len(specs)} runs are already in {store_at}")
+        out.print(f"{len(specs) - len(todo)} of {len(specs)} runs are already in {store_at}")
     try:
-        with Live(console, todo, quiet=as_json) as live:
+        with Live(out, todo, quiet=as_json) as live:
             sweep(todo, store, device, jobs, live.tell)
     except KeyboardInterrupt:
         kept = len(specs) - len(pending(specs, store))
@@ -222,7 +219,7 @@ def _carry_out(specs: list[RunSpec], store_at: Path, device: str, jobs: int, as_
     if as_json:
         _print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
     else:
-        show(console, cells(records))
+        show(out, cells(records))
     if any(not record.finished for record in records):
         raise typer.Exit(1)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import time
+import os
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -15,7 +14,13 @@ from assay.record import Record
 from assay.report.tables import Cell, bins, percent
 from assay.spec import RunSpec
 
-COLOURS = {"solved": "green", "partly solved": "yellow", "diverged": "red", "failed": "red"}
+COLOURS = {"solved": "green", "partly": "yellow", "diverged": "red", "failed": "red"}
+
+
+def console() -> Console:
+    """Standard output; 100 columns wide where it is not a terminal."""
+    out = Console(highlight=False)
+    return out if out.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=100)
 
 
 class Live:
@@ -26,7 +31,6 @@ class Live:
         self.specs = {spec.digest: spec for spec in todo}
         self.bars: dict[str, TaskID] = {}
         self.done, self.solved = 0, 0
-        self.began = time.monotonic()
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -80,16 +84,16 @@ def show(console: Console, of: Sequence[Cell]) -> None:
     """The final table; it fits 100 columns."""
     named = bins(of)
     settings = any(cell.setting for cell in of)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("task")
-    table.add_column("model")
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
+    table.add_column("task", no_wrap=True)
+    table.add_column("model", no_wrap=True)
     if settings:
         table.add_column("setting", overflow="fold")
     table.add_column("solved", justify="right")
     table.add_column("95 %", justify="right")
     for name in named:
         table.add_column(name, justify="right")
-    for heading in ("steps", "sec"):
+    for heading in ("wrong", "steps", "sec"):
         table.add_column(heading, justify="right")
     table.add_column("verdict", overflow="fold")
     before = ""
@@ -105,20 +109,14 @@ def show(console: Console, of: Sequence[Cell]) -> None:
             f"{len(cell.solved)}/{len(cell.records)}",
             f"{100 * low:.0f}-{100 * high:.0f}",
             *(percent(cell.accuracy(name)) for name in named),
+            "-" if cell.first_failing_length is None else str(cell.first_failing_length),
             "-" if cell.steps_to_solve is None else f"{cell.steps_to_solve:.0f}",
             "-" if cell.seconds_to_solve is None else f"{cell.seconds_to_solve:.0f}",
             f"[{style}]{cell.verdicts}" if style else cell.verdicts,
         )
         before = cell.task
     console.print(table)
-    console.print(
-        "[dim]Bins: % of sequences right everywhere (Bin0 as trained, then longer); steps, sec: median to solve."
-    )
+    console.print("[dim]Bins: % of sequences right everywhere, Bin0 as trained, the others longer.")
+    console.print("[dim]Wrong: the shortest length with a mistake. Steps, sec: median to solve.")
     for record in (record for cell in of for record in cell.records if record.error):
         console.print(f"[red]failed:[/] {record.task} {record.model} seed {record.seed}: {record.error}")
-
-
-def die(message: str) -> None:
-    """One line on standard error, and exit code 2."""
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"[red]assay:[/] {message}", markup=True)
-    sys.exit(2)

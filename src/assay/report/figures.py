@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import altair as alt
 
 from assay.report.tables import Cell
 
-FONT = "system-ui, sans-serif"
+FONT = "Helvetica, Arial, sans-serif"
 SCALE = alt.Scale(domain=[0, 1], scheme="blues")
 
 
@@ -59,27 +60,35 @@ def by_length(of: Sequence[Cell]) -> alt.TopLevelMixin:
                     axis=alt.Axis(labelAngle=0, labelOverlap="greedy", values=_ticks(lengths)),
                 ),
                 alt.Y("model:N", sort=order, title=None),
-                alt.Color("accuracy:Q", scale=SCALE, title="right sequences", legend=alt.Legend(format="%")),
+                alt.Color(
+                    "accuracy:Q",
+                    scale=SCALE,
+                    title="right sequences",
+                    legend=alt.Legend(format="%", orient="bottom", direction="horizontal"),
+                ),
             )
         )
         layers = [strips]
         if beyond is not None:
             edge = alt.Chart(alt.InlineData(values=[{"length": beyond}])).mark_rule(color="#d62728", strokeWidth=2)
             layers.append(edge.encode(alt.X("length:O", sort=lengths, bandPosition=0)))
-        panels.append(alt.layer(*layers).properties(width=330, height=alt.Step(20), title=task))
+        panels.append(alt.layer(*layers).properties(width=300, height=alt.Step(20), title=task))
     return _dressed(alt.concat(*panels, columns=2).resolve_scale(x="independent", y="independent"))
 
 
 def _strip(cell: Cell) -> list[dict[str, Any]]:
-    right: dict[int, list[float]] = {}
+    """The share of right sequences of one length, over all bins that hold it and all seeds; a divergence is 0."""
+    right: Counter[int] = Counter()
+    rows: Counter[int] = Counter()
     for record in cell.finished:
-        for score in record.scores:
+        for score in (score for score in record.scores if not score.probe):
             for row in score.lengths:
-                if not score.probe:
-                    right.setdefault(row.length, []).append(row.sequences)
+                right[row.length] += round(row.rows * row.sequences)
+                rows[row.length] += row.rows
+    tested = sum(bool(record.scores) for record in cell.finished)
     return [
-        {"model": label(cell), "length": length, "accuracy": sum(shares) / len(cell.finished)}
-        for length, shares in sorted(right.items())
+        {"model": label(cell), "length": n, "accuracy": right[n] / rows[n] * tested / len(cell.finished)}
+        for n in sorted(rows)
     ]
 
 
@@ -95,7 +104,7 @@ def label(cell: Cell) -> str:
 
 def _dressed(chart: Any) -> alt.TopLevelMixin:
     dressed: alt.TopLevelMixin = (
-        chart.configure(font=FONT, background="white")
+        chart.configure(font=FONT, background="white", padding={"left": 30, "top": 5, "right": 15, "bottom": 5})
         .configure_view(stroke=None)
         .configure_axis(grid=False, domain=False, ticks=False, labelFontSize=12, labelLimit=220)
         .configure_title(fontSize=14, anchor="start", offset=10)

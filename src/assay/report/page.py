@@ -11,16 +11,16 @@ from assay.record import Record
 from assay.report.tables import Cell, bins, cells, percent
 
 STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
+body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
 table{border-collapse:collapse;font-size:14px;margin:1rem 0}
 th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}
 th:nth-child(-n+2),td:nth-child(-n+2),th:last-child,td:last-child{text-align:left}
-figure{margin:1.5rem 0;overflow-x:auto} small{color:#666}
+figure{margin:1rem 0} figure svg{max-width:100%;height:auto} .wide{overflow-x:auto}
 """
 
 
-def write(title: str, records: Sequence[Record], missing: int, folder: Path) -> list[Path]:
-    """Write the page and its charts; returns the files."""
+def write(title: str, about: str, command: str, records: Sequence[Record], missing: int, folder: Path) -> list[Path]:
+    """Write the page and its charts; returns the files. `about` says what was asked, `command` how to ask again."""
     from assay.report import figures
 
     of = cells(records)
@@ -31,10 +31,10 @@ def write(title: str, records: Sequence[Record], missing: int, folder: Path) -> 
         "Right sequences by length": "Darker is better; the red line is where the lengths of training end.",
     }
     header, rows = _table(of)
-    facts = _facts(records, missing)
-    markdown = [f"# {title}", ""]
+    facts = [*_facts(records, missing), f"Made by `{command}`."]
+    markdown = [f"# {title}", "", about, ""]
     page = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"]
-    page += [f"<h1>{html.escape(title)}</h1>"]
+    page += [f"<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p>"]
     files: dict[str, str | bytes] = {}
     for (name, (svg, png)), (heading, text) in zip(charts.items(), texts.items(), strict=True):
         markdown += [f"## {heading}", "", text, "", f"![{heading}]({name}.png)", ""]
@@ -43,9 +43,13 @@ def write(title: str, records: Sequence[Record], missing: int, folder: Path) -> 
     markdown += ["## Every cell", "", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     markdown += [f"| {' | '.join(row)} |" for row in rows]
     markdown += ["", *(f"- {fact}" for fact in facts), ""]
-    page += ["<h2>Every cell</h2><table><tr>", *(f"<th>{html.escape(name)}</th>" for name in header), "</tr>"]
+    page += [
+        "<h2>Every cell</h2><div class=wide><table><tr>",
+        *(f"<th>{html.escape(name)}</th>" for name in header),
+        "</tr>",
+    ]
     page += ["<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row) + "</tr>" for row in rows]
-    page += ["</table><ul>", *(f"<li>{html.escape(fact)}</li>" for fact in facts), "</ul>"]
+    page += ["</table></div><ul>", *(f"<li>{html.escape(fact)}</li>" for fact in facts), "</ul>"]
     files |= {"index.md": "\n".join(markdown), "index.html": "\n".join(page)}
     return [_save(folder / name, data) for name, data in sorted(files.items())]
 

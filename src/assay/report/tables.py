@@ -50,10 +50,8 @@ class Cell:
 
     @property
     def verdicts(self) -> str:
-        """
-        What the runs came to, commonest first: `solved`, or `2 collapsed, 1 diverged`.
-        """
-        counts = Counter(record.verdict for record in self.records).most_common()
+        """What the runs came to, commonest first: `solved`, or `2 collapsed, 1 partly`."""
+        counts = Counter(record.verdict.removesuffix(" solved") for record in self.records).most_common()
         if len(counts) == 1:
             return counts[0][0]
         return ", ".join(f"{count} {name}" for name, count in counts)

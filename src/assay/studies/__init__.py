@@ -17,8 +17,8 @@ STUDIES = {
 }
 
 
-def study_runs(name: str) -> list[RunSpec]:
-    """The runs of a study by its name, or of the file at a path."""
+def study_named(name: str) -> tuple[str, list[RunSpec]]:
+    """What a study asks and its runs, by its name or the path of its file."""
     from assay.spec import RunSpec
 
     path = Path(__file__).parent / STUDIES[name].where if name in STUDIES else Path(name)
@@ -27,11 +27,12 @@ def study_runs(name: str) -> list[RunSpec]:
     if not path.is_file():
         raise BadInput(f"there is no study file at {path}")
     try:
-        runs = runpy.run_path(str(path)).get("RUNS")
+        study = runpy.run_path(str(path))
     except BadInput as error:
         raise BadInput(f"{path.name}: {error}") from None
     except Exception as error:
         raise BadInput(f"{path.name} does not run: {type(error).__name__}: {error}") from None
+    runs = study.get("RUNS")
     if not isinstance(runs, list) or not runs or not all(isinstance(run, RunSpec) for run in runs):
         raise BadInput(f"{path.name} does not end in RUNS, a list of runs made by assay.run_spec")
-    return runs
+    return " ".join((study["__doc__"] or "").split()), runs

@@ -1,7 +1,8 @@
 """Which architectures solve which tasks? Small enough for a laptop.
 
-Six architectures in their published form, four tasks, three seeds: one layer each, the same width, batch, learning
-rate and number of steps for all. Nothing is tuned for or against any of them.
+Six architectures in their published form, four tasks, three seeds: one layer of width 32 for each, and the same batch,
+learning rate and number of steps. Nothing is tuned for or against any of them. Test bins go to four times the longest
+input of training.
 """
 
 from assay.spec import run_spec
@@ -12,14 +13,19 @@ MODELS: dict[str, dict[str, int | str]] = {
     "delta-net": {"width": 32, "layers": 1, "heads": 4},
     "recurrent-delta": {"width": 32, "layers": 1, "heads": 4},
     "srwm": {"width": 32, "layers": 1, "heads": 4},
-    "lstm": {"width": 32},
+    "lstm": {"width": 32, "layers": 1},
 }
-
+BINS = [
+    {"name": "Bin0", "low": 2, "high": 24},
+    {"name": "Bin1", "low": 25, "high": 48},
+    {"name": "Bin2", "low": 49, "high": 96},
+]
+LOOKUP = {"alphabet": 8, "positions": 12}
 TASKS = {
-    "parity": ({}, (2, 24)),
-    "reset-dyck-1": ({}, (2, 24)),
-    "an-bn": ({}, (2, 32)),
-    "index-lookup": ({"alphabet": 8, "positions": 12}, (5, 13)),
+    "parity": ({}, {"lengths": [2, 24]}, {"bins": BINS}),
+    "reset-dyck-1": ({}, {"lengths": [2, 24]}, {"bins": BINS}),
+    "an-bn": ({}, {"lengths": [2, 24]}, {"bins": BINS}),
+    "index-lookup": (LOOKUP, {"lengths": [5, 13]}, {}),
 }
 
 RUNS = [
@@ -29,10 +35,10 @@ RUNS = [
         seed=seed,
         task_options=options,
         model_options=size,
-        training={"lengths": lengths, "steps": 1500, "lr": 3e-3},
-        testing={"rows": 128},
+        training={**training, "steps": 1000, "lr": 1e-2},
+        testing={**testing, "rows": 192},
     )
-    for task, (options, lengths) in TASKS.items()
+    for task, (options, training, testing) in TASKS.items()
     for model, size in MODELS.items()
     for seed in range(3)
 ]
