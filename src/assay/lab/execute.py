@@ -100,10 +100,16 @@ def one_thread() -> Iterator[None]:
 @cache
 def circumstances(device: torch.device) -> dict[str, Any]:
     """Where and with what a run is made."""
-    versions = {name: metadata.version(name) for name in ("assay", "torch", "numpy")}
-    versions["python"] = platform.python_version()
+    versions = {name: _version(name) for name in ("assay", "torch", "numpy")} | {"python": platform.python_version()}
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
     return {"commit": _commit(), "versions": versions, "device": name}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # run from its source folder
+        return "source"
 
 
 def _commit() -> str:
