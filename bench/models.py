@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from assay.lab.execute import circumstances
 from assay.lab.train import loss_of
 from assay.models import MODELS, named_model
 from assay.rng import Rng
@@ -59,7 +60,8 @@ def main() -> None:
     Console().print(table)
     if chosen.json:
         with open(chosen.json, "w") as file:
-            json.dump({"device": chosen.device, "time": chosen.time, "seconds_per_step": results}, file, indent=1)
+            made = circumstances(torch.device(chosen.device))
+            json.dump({**made, "batch": BATCH, "time": chosen.time, "seconds_per_step": results}, file, indent=1)
 
 
 if __name__ == "__main__":
