@@ -96,13 +96,8 @@ def test_frozen_draws():
     ]
     assert rng.integers(8, 10).tolist() == [1, 7, 0, 3, 5, 5, 9, 2]
     assert [x.hex() for x in rng.uniform(2).tolist()] == ["0x1.bdb8857a3d558p-4", "0x1.980a24436cb92p-1"]
-    assert [round(x, 12) for x in rng.normal(5).tolist()] == [
-        -0.369880464836,
-        0.358395983413,
-        0.081769875228,
-        -1.232838274342,
-        0.198366687939,
-    ]
+    normals = torch.tensor([-0.369880464836, 0.358395983413, 0.081769875228, -1.232838274342, 0.198366687939])
+    assert torch.equal(rng.normal(5), normals)
     assert rng.order(8).tolist() == [4, 5, 1, 6, 2, 0, 7, 3]
 
 
@@ -268,7 +263,8 @@ def test_uniform_numbers():
 def test_normal_numbers():
     drawn = Rng.seeded(17, "normal").rows(100).normal(1001).flatten()
     n = len(drawn)
-    assert drawn.dtype == torch.float64
+    assert drawn.dtype == torch.float32
+    drawn = drawn.double()
     # Mean, variance, skewness and kurtosis, each to four of its own standard deviations.
     for power, moment, deviation in ((1, 0, 1), (2, 1, sqrt(2)), (3, 0, sqrt(15)), (4, 3, sqrt(96))):
         assert abs((drawn**power).mean().item() - moment) < 4 * deviation / sqrt(n)
@@ -281,7 +277,7 @@ def test_a_normal_number_is_the_quantile_of_sixteen_bits():
     words = unsigned(Rng.seeded(21).words(25))
     quarters = [word >> bits & 0xFFFF for word in words for bits in (0, 16, 32, 48)]
     quantiles = [NormalDist().inv_cdf((quarter + 0.5) / 2**16) for quarter in quarters]
-    assert Rng.seeded(21).normal(100).tolist() == pytest.approx(quantiles, abs=1e-12)
+    assert Rng.seeded(21).normal(100).tolist() == pytest.approx(quantiles, rel=1e-7)
 
 
 def test_the_four_normals_of_a_word_are_uncorrelated():

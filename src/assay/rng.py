@@ -47,7 +47,7 @@ def _normal_quantiles(device: torch.device) -> Float[Tensor, "65536"]:
     # Made on the CPU whatever the device, so that every device holds the same bits.
     middles = (torch.arange(1 << 16, dtype=torch.float64) + 0.5) / (1 << 16)
     quantiles: Tensor = torch.special.ndtri(middles)
-    return quantiles.to(device)
+    return quantiles.float().to(device)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Rng:
         return _shift(self.words(columns), 11).double() * 2.0**-53
 
     def normal(self, columns: int) -> Float[Tensor, "*rows columns"]:
-        """Standard normal float64 numbers, from 65,536 equally likely quantiles (|x| < 4.33).
+        """Standard normal float32 numbers, from 65,536 equally likely quantiles (|x| < 4.33).
 
         A table look-up, because logarithm and cosine do not give the same bits on every device. A word serves four.
         """

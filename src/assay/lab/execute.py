@@ -83,7 +83,8 @@ def _run(spec: RunSpec, device: torch.device, progress: Progress) -> dict[str, A
 def backends(model: nn.Module) -> dict[str, str]:
     """Which implementation each recurrence in a model runs with."""
     layers = [m for m in model.modules() if isinstance(m, MixerLayer) and m.op]
-    return {layer.op: ops.chosen(layer.op) for layer in layers} or {"model": "torch"}
+    device = next(model.parameters()).device
+    return {layer.op: ops.chosen(layer.op, "auto", device) for layer in layers} or {"model": "torch"}
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from assay.rng import Rng
 
 
 def normal(rng: Rng, *shape: int, std: float = 1.0, mean: float = 0.0) -> nn.Parameter:
-    return nn.Parameter((rng.normal(math.prod(shape)) * std + mean).view(shape).float())
+    return nn.Parameter((rng.normal(math.prod(shape)) * std + mean).view(shape))
 
 
 def uniform(rng: Rng, *shape: int, bound: float) -> nn.Parameter:

@@ -1,8 +1,8 @@
 """The recurrences as functions on tensors.
 
 Inputs are [batch, heads, time, dim], weights [groups, heads, ...] with the batch a multiple of the groups; a state left
-out is zero. Each returns (outputs, final state). `backend="auto"` takes the parallel form where the rule has one, and
-`chosen` says which that is; `"reference"` is the fold of the plain step.
+out is zero. Each returns (outputs, final state). `backend="auto"` takes the parallel form where the rule has one that
+pays, and `chosen` says which that is; `"reference"` is the fold of the plain step.
 """
 
 from __future__ import annotations
@@ -27,13 +27,19 @@ FastWeight = Float[Tensor, "batch heads value key"]
 Vector = Float[Tensor, "batch heads dim"]
 
 
-def chosen(op: str, backend: Backend = "auto") -> str:
-    """The backend that an op runs with."""
+def chosen(op: str, backend: Backend, device: torch.device) -> str:
+    """The backend that an op runs with on a device.
+
+    On a CPU the scans are folded step by step: doubling moves many times the memory (4 to 30 times slower there).
+    """
     if backend not in ("auto", "reference", "chunked"):
         raise BadInput(f"unknown backend {backend!r}{suggestion(str(backend), ('auto', 'reference', 'chunked'))}")
     if backend == "chunked" and op not in PARALLEL:
         raise BadInput(f"{op} has no chunked form; its backends are: auto, reference")
-    return ("chunked" if op in PARALLEL else "reference") if backend == "auto" else backend
+    if backend != "auto":
+        return backend
+    folded = op not in PARALLEL or (op in ("diagonal_scan", "selective_scan") and device.type == "cpu")
+    return "reference" if folded else "chunked"
 
 
 def _fast_weight(W: Tensor | None, k: Tensor, v: Tensor) -> Tensor:
@@ -45,7 +51,7 @@ def linear_attention(
 ) -> tuple[Sequence, FastWeight]:
     """W' = W + v k^T, o = W' q."""
     W = _fast_weight(W, k, v)
-    if chosen("linear_attention", backend) == "chunked":
+    if chosen("linear_attention", backend, q.device) == "chunked":
         return chunked.linear_attention(W, q, k, v)
     return fold(reference.linear_attention_step, W, q, k, v)
 
@@ -61,7 +67,7 @@ def retention(
 ) -> tuple[Sequence, FastWeight]:
     """W' = decay W + v k^T, o = W' q."""
     W = _fast_weight(W, k, v)
-    if chosen("retention", backend) == "chunked":
+    if chosen("retention", backend, q.device) == "chunked":
         return chunked.retention(W, q, k, v, decay)
     return fold(partial(reference.retention_step, decay=decay), W, q, k, v)
 
@@ -77,7 +83,7 @@ def delta_rule(
 ) -> tuple[Sequence, FastWeight]:
     """W' = W + beta (v - W k) k^T, o = W' q."""
     W = _fast_weight(W, k, v)
-    if chosen("delta_rule", backend) == "chunked":
+    if chosen("delta_rule", backend, q.device) == "chunked":
         return chunked.delta_rule(W, q, k, v, beta)
     return fold(reference.delta_rule_step, W, q, k, v, beta)
 
@@ -93,7 +99,7 @@ def recurrent_delta(
     backend: Backend = "auto",
 ) -> tuple[Sequence, tuple[FastWeight, Vector]]:
     """The delta rule with feedback: R = (R_q, R_k, R_v [groups, heads, dim, dim], r_b [groups, heads, dim])."""
-    chosen("recurrent_delta", backend)
+    chosen("recurrent_delta", backend, q.device)
     state = (_fast_weight(None, k, v), v.new_zeros(v[:, :, 0].shape)) if state is None else state
     R_q, R_k, R_v, r_b = R
     stacked = torch.cat([R_q, R_k, R_v, r_b[..., None, :]], dim=-2)
@@ -108,7 +114,7 @@ def srwm(
     backend: Backend = "auto",
 ) -> tuple[Sequence, tuple[Tensor, Tensor, Tensor, Tensor]]:
     """The self-referential matrix: W = (W_y, W_q, W_k [groups, heads, dim, dim], w_b [groups, heads, dim, 4])."""
-    chosen("srwm", backend)
+    chosen("srwm", backend, x.device)
     whole = per_row(torch.cat(W, dim=-1), len(x))
     y, whole = fold(partial(reference.srwm_step, read_after_write=read_after_write), whole, x)
     d = x.shape[-1]
@@ -125,7 +131,7 @@ def elman(
     backend: Backend = "auto",
 ) -> tuple[Sequence, Vector]:
     """h' = tanh(a + R h), or relu."""
-    chosen("elman", backend)
+    chosen("elman", backend, a.device)
     h = a.new_zeros(a[:, :, 0].shape) if h is None else h
     return fold(partial(reference.elman_step, R=R, relu=relu), h, a)
 
@@ -139,7 +145,7 @@ def gru(
     backend: Backend = "auto",
 ) -> tuple[Sequence, Vector]:
     """A gated recurrent unit; `a` and R hold the gates r, z, n one after the other."""
-    chosen("gru", backend)
+    chosen("gru", backend, a.device)
     h = a.new_zeros(*a.shape[:2], R.shape[-1]) if h is None else h
     return fold(partial(reference.gru_step, R=R, b=per_row(b, len(a))), h, a)
 
@@ -152,7 +158,7 @@ def lstm(
     backend: Backend = "auto",
 ) -> tuple[Sequence, tuple[Vector, Vector]]:
     """Long short-term memory; `a` and R hold the gates i, f, g, o one after the other; the state is (h, c)."""
-    chosen("lstm", backend)
+    chosen("lstm", backend, a.device)
     zero = a.new_zeros(*a.shape[:2], R.shape[-1])
     return fold(partial(reference.lstm_step, R=R), (zero, zero) if state is None else state, a)
 
@@ -167,7 +173,7 @@ def elementwise_lstm(
     backend: Backend = "auto",
 ) -> tuple[Sequence, Vector]:
     """The recurrence of the e-LSTM: its outputs are the cells c."""
-    chosen("elementwise_lstm", backend)
+    chosen("elementwise_lstm", backend, z.device)
     c = z.new_zeros(z[:, :, 0].shape) if c is None else c
     step = partial(reference.elementwise_lstm_step, w_z=per_row(w_z, len(z)), w_f=per_row(w_f, len(z)))
     return fold(step, c, z, f)
@@ -182,7 +188,7 @@ def diagonal_scan(
 ) -> tuple[Tensor, Tensor]:
     """h' = a h + b element by element, real or complex; `a` may be broadcast."""
     h = b.new_zeros(b[:, :, 0].shape) if h is None else h
-    if chosen("diagonal_scan", backend) == "chunked":
+    if chosen("diagonal_scan", backend, b.device) == "chunked":
         return chunked.diagonal_scan(h, a, b)
     return fold(reference.diagonal_scan_step, h, a.expand_as(b), b)
 
@@ -200,6 +206,6 @@ def selective_scan(
     """h' = exp(dt A) h + dt x B^T, y = h' C."""
     h = x.new_zeros(*x.shape[:2], x.shape[-1], A.shape[-1]) if h is None else h
     A = per_row(A, len(x))
-    if chosen("selective_scan", backend) == "chunked":
+    if chosen("selective_scan", backend, x.device) == "chunked":
         return chunked.selective_scan(h, x, dt, B, C, A)
     return fold(partial(reference.selective_scan_step, A=A), h, x, dt, B, C)

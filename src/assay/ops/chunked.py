@@ -56,15 +56,18 @@ def delta_rule(W: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tupl
 
 
 def diagonal_scan(h: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """All h_t = a_t h_{t-1} + b_t by doubling: after round r every entry covers the last 2^r steps."""
-    a = a.expand_as(b)
-    b = torch.cat([b[:, :, :1] + a[:, :, :1] * h[:, :, None], b[:, :, 1:]], dim=2)
-    reach = 1
-    while reach < b.shape[2]:
-        b = torch.cat([b[:, :, :reach], b[:, :, reach:] + a[:, :, reach:] * b[:, :, :-reach]], dim=2)
-        a = torch.cat([a[:, :, :reach], a[:, :, reach:] * a[:, :, :-reach]], dim=2)
-        reach *= 2
-    return b, b[:, :, -1]
+    """All h_t = a_t h_{t-1} + b_t of a chunk by doubling: after round r every entry covers the last 2^r steps."""
+    outputs = []
+    for a_c, b_c in _chunks(a.expand_as(b), b):
+        b_c = torch.cat([b_c[:, :, :1] + a_c[:, :, :1] * h[:, :, None], b_c[:, :, 1:]], dim=2)
+        reach = 1
+        while reach < b_c.shape[2]:
+            b_c = torch.cat([b_c[:, :, :reach], b_c[:, :, reach:] + a_c[:, :, reach:] * b_c[:, :, :-reach]], dim=2)
+            a_c = torch.cat([a_c[:, :, :reach], a_c[:, :, reach:] * a_c[:, :, :-reach]], dim=2)
+            reach *= 2
+        h = b_c[:, :, -1]
+        outputs.append(b_c)
+    return torch.cat(outputs, dim=2), h
 
 
 def selective_scan(h: Tensor, x: Tensor, dt: Tensor, B: Tensor, C: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:

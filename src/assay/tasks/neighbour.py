@@ -45,7 +45,8 @@ class NearestNeighbour(Task):
         last = real(inputs).sum(1, keepdim=True) - 1
         points = inputs[..., : self.dimension].double()
         query = points.gather(1, last.clamp(min=0)[..., None].expand(-1, -1, self.dimension))
-        earlier = (inputs[..., self.dimension :].abs().amax(-1) == 0) & (time < last)
+        is_point = (inputs[..., -2] == 0) & (inputs[..., -1] == 0)
+        earlier = is_point & (time < last)
         nearness = torch.bmm(points, query.mT)[..., 0]
         nearest = torch.where(earlier, nearness, -torch.inf).argmax(1, keepdim=True)
         label = inputs[..., -1].gather(1, (nearest + 1).clamp(max=len(time) - 1)) > 0.5
@@ -54,17 +55,21 @@ class NearestNeighbour(Task):
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Float[Tensor, "rows time features"]:
         count, rows, d = (width + 1) // 2, len(lengths), self.dimension
         # The dimension comes first: its sums are taken term by term, in one order on every device.
-        points = unit(rng.child("points").normal(count * d).view(rows, count, d).permute(2, 0, 1).contiguous())
+        points = rng.child("points").normal(count * d).view(rows * count, d).T.contiguous().view(d, rows, count)
+        points /= length(points)
         query = ((lengths - 1) // 2)[:, None]  # the number of the last point
         target = rng.child("target").integers(1, query)
         chosen = points.gather(2, target.expand(d, -1, -1))
-        last = unit(chosen + unit(rng.child("apart").normal(d).T[..., None]) / 2)
-        too_near = dot(points, last) > dot(chosen, last) - (self.margin + 1e-6)
+        apart = rng.child("apart").normal(d).T[..., None]
+        last = chosen + apart / (2 * length(apart))
+        last /= length(last)
+        too_near = dot(points, last) > dot(chosen, last) - (self.margin + 1e-5)  # more than rounding can take back
         numbers = torch.arange(count, device=lengths.device)
-        points = torch.where(too_near & (numbers != target), -points, points)
-        points = torch.where(numbers == query, last, points)
-        drawn = torch.zeros(rows, count, 2, self.features, device=lengths.device)
-        drawn[:, :, 0, :d] = points.permute(1, 2, 0)
+        points *= torch.where(too_near & (numbers != target), -1.0, 1.0)
+        points.scatter_(2, query.expand(d, -1, -1), last)
+        drawn = torch.zeros(rows * count, 2, self.features, device=lengths.device)
+        drawn[:, 0, :d] = points.view(d, -1).T
+        drawn = drawn.view(rows, count, 2, self.features)
         drawn[:, :, 1, d:] = torch.nn.functional.one_hot(rng.child("labels").integers(count, 2), 2)
         return drawn.flatten(1, 2)[:, :width]
 
@@ -80,5 +85,5 @@ def dot(a: Float[Tensor, "d *rows"], b: Float[Tensor, "d *rows"]) -> Float[Tenso
     return total
 
 
-def unit(x: Float[Tensor, "d *rows"]) -> Float[Tensor, "d *rows"]:
-    return x / dot(x, x).sqrt()
+def length(x: Float[Tensor, "d *rows"]) -> Float[Tensor, "*rows"]:
+    return dot(x, x).sqrt()

@@ -47,7 +47,7 @@ class Window(NamedTuple):
 
 def real(inputs: Shaped[Tensor, "rows time *features"]) -> Bool[Tensor, "rows time"]:
     """True up to the first padding; what stands behind it counts for nothing."""
-    filled = inputs != PAD if inputs.ndim == 2 else inputs.abs().amax(-1) > 0
+    filled = inputs != PAD if inputs.ndim == 2 else torch.linalg.vector_norm(inputs, dim=-1) > 0
     return filled.cumprod(1).bool()
 
 
@@ -115,8 +115,8 @@ class Task(Description, ABC):
         """Inputs of exactly these lengths, right-padded to `width` (the longest of them unless given)."""
         width = int(lengths.max()) if width is None else width
         drawn = self.draw(lengths, rng, width)
-        inside = torch.arange(width, device=lengths.device) < lengths[:, None]
-        return torch.where(inside if drawn.ndim == 2 else inside[..., None], drawn, torch.zeros_like(drawn))
+        beyond = torch.arange(width, device=lengths.device) >= lengths[:, None]
+        return drawn.masked_fill(beyond if drawn.ndim == 2 else beyond[..., None], PAD)
 
     def sample(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Batch:
         """Inputs and their answers."""
