@@ -14,7 +14,7 @@ import typer
 from assay.description import BadInput, suggestion
 from assay.models.registry import MODELS
 from assay.registry import Entry
-from assay.studies import STUDIES, study_named
+from assay.studies import RESULTS, STUDIES, study_named
 from assay.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -166,7 +166,10 @@ def study(
 @app.command()
 def report(
     name: Annotated[str, typer.Argument(help="A study's name, or the path of its .py file.")],
-    store: StoreAt = STORE,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="A store or packed file [default: assay-store, or the shipped records]."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The folder for the page [default: reports/STUDY].")] = None,
 ) -> None:
     """Make a page with tables and charts from the records of a study."""
@@ -174,13 +177,15 @@ def report(
     from assay.report.page import write
 
     about, specs = study_named(name)
-    records = _records(Store.open(store), specs)
+    shipped = RESULTS / f"{name}.jsonl.xz"
+    source = store or (shipped if not STORE.exists() and shipped.exists() else STORE)
+    records = _records(Store.open(source), specs)
     if not records:
-        raise BadInput(f"{store} has no record of this study; make them with: assay study {name} --store {store}")
+        raise BadInput(f"{source} has no record of this study; make them with: assay study {name} --store {source}")
     title = Path(name).stem
     folder = out or Path("reports") / title
     files = write(title, about, f"assay study {name}", records, len(specs) - len(records), folder)
-    typer.echo(f"wrote {len(files)} files; open {folder / 'index.html'}")
+    typer.echo(f"wrote {len(files)} files from {source.name}; open {folder / 'index.html'}")
 
 
 @app.command()

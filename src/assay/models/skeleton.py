@@ -186,7 +186,11 @@ class Foreign(Architecture):
             if option not in parameters and not takes_any:
                 raise BadInput(f"{factory.__qualname__} has no option '{option}'{suggestion(option, parameters)}")
         path = f"{factory.__module__}:{factory.__qualname__}"
-        return cls(name=path, path=path, options=options, source=digest(inspect.getsource(factory)))
+        try:
+            source = digest(inspect.getsource(factory))
+        except (OSError, TypeError):  # typed at a prompt: there is no source to look at
+            source = ""
+        return cls(name=path, path=path, options=options, source=source)
 
     def build(self, vocab: int, features: int, answers: int, rng: Rng) -> nn.Module:
         factory = import_path(self.path)

@@ -30,7 +30,7 @@ Vector = Float[Tensor, "batch heads dim"]
 def chosen(op: str, backend: Backend, device: torch.device) -> str:
     """The backend that an op runs with on a device.
 
-    On a CPU the scans are folded step by step: doubling moves many times the memory (4 to 30 times slower there).
+    On a CPU the scans are folded step by step: doubling moves many times the memory and is slower there.
     """
     if backend not in ("auto", "reference", "chunked"):
         raise BadInput(f"unknown backend {backend!r}{suggestion(str(backend), ('auto', 'reference', 'chunked'))}")

@@ -12,8 +12,11 @@ from assay.registry import Entry
 if TYPE_CHECKING:
     from assay.spec import RunSpec
 
+RESULTS = Path(__file__).parent.parent / "results"  # the packed records of published studies
+
 STUDIES = {
     "quick": Entry("quick.py", "six architectures on four tasks, three seeds, small: the demo"),
+    "quick-rates": Entry("quick_rates.py", "the parity of quick at two lower learning rates"),
 }
 
 
