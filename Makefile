@@ -15,10 +15,12 @@ help:
 	touch $@
 
 .venv/.installed: .venv/.made pyproject.toml
+	@echo 'installing assay into .venv (a minute or two)'
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
 .venv/.installed-dev: .venv/.made pyproject.toml
+	@echo 'installing assay and its checks into .venv (a minute or two)'
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@ .venv/.installed
 

@@ -145,6 +145,12 @@ class TestBadStores:
         with pytest.raises(BadInput, match="cannot write"):
             Store.create(tmp_path / "f" / "store")
 
+    def test_a_read_only_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        Store.create(tmp_path / "s")
+        monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write to any folder
+        with pytest.raises(BadInput, match="read-only"):
+            Store.create(tmp_path / "s")
+
     def test_a_corrupt_record(self, tmp_path: Path):
         store = Store.create(tmp_path / "s")
         store.add(record("a"))

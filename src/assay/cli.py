@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="assay",
     help="Assay measures what a sequence architecture can compute.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -175,6 +174,7 @@ def report(
     """Make a page with tables and charts from the records of a study."""
     from assay.record import Store
     from assay.report.page import write
+    from assay.terminal import console
 
     about, specs = study_named(name)
     shipped = RESULTS / f"{name}.jsonl.xz"
@@ -184,7 +184,8 @@ def report(
         raise BadInput(f"{source} has no record of this study; make them with: assay study {name} --store {source}")
     title = Path(name).stem
     folder = out or Path("reports") / title
-    files = write(title, about, f"assay study {name}", records, len(specs) - len(records), folder)
+    with console(stderr=True).status("drawing"):
+        files = write(title, about, f"assay study {name}", records, len(specs) - len(records), folder)
     typer.echo(f"wrote {len(files)} files from {source.name}; open {folder / 'index.html'}")
 
 
@@ -266,10 +267,18 @@ def _print_json(data: Any) -> None:
 def main() -> None:
     """Run the command line: bad input ends in one line and exit code 2, never in a traceback."""
     try:
-        app()
+        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except BadInput as error:
-        typer.secho(f"assay: {error}", fg="red", err=True)
-        sys.exit(2)
+        said = str(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has left
         sys.exit(141)
+    except Exception as error:
+        # The option parser's own complaints; typer brings it along under a name of its own.
+        if not hasattr(error, "format_message"):
+            raise
+        said = " ".join(error.format_message().split())
+    typer.secho(f"assay: {said}", fg="red", err=True)
+    sys.exit(2)

@@ -17,10 +17,10 @@ from assay.spec import RunSpec
 COLOURS = {"solved": "green", "partly": "yellow", "diverged": "red", "failed": "red"}
 
 
-def console() -> Console:
-    """Standard output; 100 columns wide where it is not a terminal."""
-    out = Console(highlight=False)
-    return out if out.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=100)
+def console(stderr: bool = False) -> Console:
+    """Where a person reads; 100 columns wide where it is not a terminal."""
+    out = Console(highlight=False, stderr=stderr)
+    return out if out.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, stderr=stderr, width=100)
 
 
 class Live:

@@ -1,0 +1,57 @@
+"""The page: whole, self-contained, and made of nothing but records."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from assay.description import BadInput
+from assay.report.page import write
+from tests.report.test_tables import record
+
+
+def page(folder: Path, records: list, missing: int = 0) -> tuple[str, str]:
+    files = write("mine", "What is asked?", "assay study mine", records, missing, folder)
+    assert {f.name for f in files} == {
+        "index.html", "index.md", "solved.svg", "solved.png", "by-length.svg", "by-length.png",
+    }  # fmt: skip
+    return (folder / "index.html").read_text(), (folder / "index.md").read_text()
+
+
+def test_a_page_has_its_tables_charts_and_sources(tmp_path: Path):
+    web, markdown = page(tmp_path, [record(0), record(1, "partly solved", 0.5)], missing=3)
+    for text in (web, markdown):
+        assert "What is asked?" in text
+        assert "1 of 2" in text
+        assert "75.0" in text
+        assert "1 solved, 1 partly" in text
+        assert "3 runs of the study are not in the store yet" in text
+        assert "assay study mine" in text
+        assert "seeds 0, 1" in text
+    assert web.count("<svg") == 2
+    assert not re.search(r'(src|href)="?http', web), "nothing is fetched from elsewhere"
+
+
+def test_charts_are_pictures(tmp_path: Path):
+    page(tmp_path, [record(0)])
+    data = (tmp_path / "solved.png").read_bytes()
+    width, height = struct.unpack(">II", data[16:24])
+    assert data.startswith(b"\x89PNG")
+    assert width > 200
+    assert height > 80
+
+
+def test_failures_and_divergences_are_on_the_page(tmp_path: Path):
+    failed = record(0, "failed").model_copy(update={"error": "RuntimeError: <b>no luck</b>"})
+    web, markdown = page(tmp_path, [failed, record(1, "diverged")])
+    assert "RuntimeError: &lt;b&gt;no luck" in web
+    assert "1 failed, 1 diverged" in markdown
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path):
+    (tmp_path / "f").write_text("")
+    with pytest.raises(BadInput, match="cannot write"):
+        page(tmp_path / "f", [record(0)])

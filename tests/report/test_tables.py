@@ -1,0 +1,78 @@
+"""Cells: grouping, intervals, means, and what is said of them."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+from assay.record import LengthScore, Record, Score
+from assay.report import tables
+from assay.report.tables import bins, cells, percent, wilson
+from assay.spec import run_spec
+
+
+def record(seed: int, verdict: str = "solved", share: float = 1.0, **spec: object) -> Record:
+    described = run_spec("parity", "gru", seed=seed, **spec)
+    row = LengthScore(length=9, rows=4, sequences=share, answers=share)
+    score = Score(bin="Bin0", rows=4, shared=0, sequences=share, answers=share, favourite=0.5, lengths=(row,))
+    return Record(
+        digest=described.digest,
+        spec=described.plain(),
+        verdict=verdict,
+        stopped={"diverged": "diverged", "failed": "error"}.get(verdict, "solved"),
+        steps=900,
+        solved_at=100 * (seed + 1) if verdict == "solved" else None,
+        scores=() if verdict in ("diverged", "failed") else (score,),
+        seconds={"train": 2.0},
+        first_failing_length=None if share == 1 else 9,
+    )
+
+
+def test_doctests():
+    assert doctest.testmod(tables).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "low", "high"),
+    [(0, 3, 0.0, 0.5615), (3, 3, 0.4385, 1.0), (5, 10, 0.2366, 0.7634), (1, 10, 0.0179, 0.4042)],
+)
+def test_wilson_against_published_values(k: int, n: int, low: float, high: float):
+    assert wilson(k, n) == pytest.approx((low, high), abs=1e-4)
+    assert wilson(0, 0) == (0, 1)
+
+
+def test_seeds_are_gathered_and_settings_told_apart():
+    found = cells([record(1), record(0), record(0, training={"lr": 0.01}), record(0, model_options={"width": 8})])
+    assert [len(cell.records) for cell in found] == [2, 1, 1]
+    assert [r.seed for r in found[0].records] == [0, 1]
+    assert [cell.setting for cell in found] == ["width=128 lr=0.001", "width=128 lr=0.01", "width=8 lr=0.001"]
+    assert cells([record(0), record(1)])[0].setting == ""
+
+
+def test_what_a_cell_says():
+    cell = cells([record(0), record(1, "partly solved", 0.5), record(2, "diverged"), record(3)])[0]
+    assert len(cell.solved) == 2
+    assert cell.verdicts == "2 solved, 1 partly, 1 diverged"
+    assert cell.accuracy("Bin0") == pytest.approx((1 + 0.5 + 0 + 1) / 4), "a divergence counts as 0"
+    assert cell.accuracy("Bin7") is None
+    assert cell.steps_to_solve == 250
+    assert cell.seconds_to_solve == 2
+    assert cell.first_failing_length == 9
+    assert cell.plain()["verdicts"] == {"solved": 2, "partly solved": 1, "diverged": 1}
+
+
+def test_an_error_is_left_out_of_the_mean_but_not_of_the_count():
+    cell = cells([record(0), record(1, "failed")])[0]
+    assert cell.accuracy("Bin0") == 1
+    assert len(cell.records) == 2
+    assert cell.interval == wilson(1, 2)
+
+
+def test_bins_are_in_order():
+    assert bins(cells([record(0)])) == ["Bin0", "Bin1", "Bin2", "Bin3"]
+
+
+def test_a_hundred_means_all():
+    assert percent(1.0) == "100"
+    assert percent(0.99999) == "99.9"

@@ -1,0 +1,72 @@
+"""The README is true: its commands run, its example runs, its figures come from records, its links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BIN = Path(sys.executable).parent
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+
+
+COMMANDS = [line.split("  #")[0].strip() for block in blocks("bash") for line in block.splitlines() if line.strip()]
+
+
+def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_two_commands_are_targets_of_the_makefile():
+    assert {"make demo", "make test"} <= set(COMMANDS)
+    for command in COMMANDS:
+        if command.startswith("make "):
+            assert run([*shlex.split(command), "--dry-run"], ROOT).returncode == 0
+
+
+def test_the_commands_run_as_they_stand(tmp_path: Path):
+    mine = [command for command in COMMANDS if not command.startswith("make ")]
+    assert len(mine) >= 5
+    for command in mine:
+        assert command.startswith("assay "), command
+        done = run(shlex.split(command), tmp_path)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+def test_the_example_runs(tmp_path: Path):
+    (example,) = blocks("python")
+    (tmp_path / "example.py").write_text(example)
+    done = run([sys.executable, "example.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"(solved|partly solved|censored) \{'Bin0': ", done.stdout), done.stdout
+
+
+def test_tables_and_figures_come_from_records():
+    assert run([sys.executable, str(ROOT / "scripts" / "update-readme"), "--check"], ROOT).returncode == 0, (
+        "run scripts/update-readme; where the study itself changed, run it again and pack its records first"
+    )
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path):
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if not link.startswith("https://"):
+            assert (page.parent / link).exists(), link
+
+
+def test_every_script_of_the_readme_is_documented_in_contributing():
+    assert "scripts/test-gpu" in (ROOT / "CONTRIBUTING.md").read_text()
