@@ -39,14 +39,16 @@ def solved(of: Sequence[Cell]) -> alt.TopLevelMixin:
     return _dressed((squares + words).properties(width=alt.Step(110), height=alt.Step(34), title=title))
 
 
-def by_length(of: Sequence[Cell]) -> alt.TopLevelMixin:
-    """One strip per model and task: the share of right sequences at every tested length."""
+def by_length(of: Sequence[Cell]) -> alt.TopLevelMixin | None:
+    """One strip per model and task: the share of right sequences at every tested length; nothing if none was tested."""
     panels = []
     for task in dict.fromkeys(cell.task for cell in of):
         mine = [cell for cell in of if cell.task == task]
         longest = mine[0].records[0].spec["training"]["lengths"][1]
         order = [label(cell) for cell in mine]
         rows = [row for cell in mine for row in _strip(cell)]
+        if not rows:
+            continue
         lengths = sorted({int(row["length"]) for row in rows})
         beyond = next((length for length in lengths if length > longest), None)
         strips = (
@@ -73,6 +75,8 @@ def by_length(of: Sequence[Cell]) -> alt.TopLevelMixin:
             edge = alt.Chart(alt.InlineData(values=[{"length": beyond}])).mark_rule(color="#d62728", strokeWidth=2)
             layers.append(edge.encode(alt.X("length:O", sort=lengths, bandPosition=0)))
         panels.append(alt.layer(*layers).properties(width=300, height=alt.Step(20), title=task))
+    if not panels:
+        return None
     return _dressed(alt.concat(*panels, columns=2).resolve_scale(x="independent", y="independent"))
 
 

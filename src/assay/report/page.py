@@ -24,19 +24,31 @@ def write(title: str, about: str, command: str, records: Sequence[Record], missi
     from assay.report import figures
 
     of = cells(records)
-    charts = {"solved": figures.draw(figures.solved(of)), "by-length": figures.draw(figures.by_length(of))}
-    texts = {
-        "Which tasks are solved": "Solved means that every tested sequence is right at every position, also at lengths "
-        "that training never showed.",
-        "Right sequences by length": "Darker is better; the red line is where the lengths of training end.",
-    }
+    charts = [
+        (
+            "solved",
+            figures.solved(of),
+            "Which tasks are solved",
+            "Solved means that every tested sequence is right at every position, also at lengths that training never "
+            "showed.",
+        ),
+        (
+            "by-length",
+            figures.by_length(of),
+            "Right sequences by length",
+            "Darker is better; the red line is where the lengths of training end.",
+        ),
+    ]
     header, rows = _table(of)
     facts = [*_facts(records, missing), f"Made by `{command}`."]
     markdown = [f"# {title}", "", about, ""]
     page = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"]
     page += [f"<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p>"]
     files: dict[str, str | bytes] = {}
-    for (name, (svg, png)), (heading, text) in zip(charts.items(), texts.items(), strict=True):
+    for name, chart, heading, text in charts:
+        if chart is None:
+            continue
+        svg, png = figures.draw(chart)
         markdown += [f"## {heading}", "", text, "", f"![{heading}]({name}.png)", ""]
         page += [f"<h2>{heading}</h2><p>{text}</p><figure>{svg}</figure>"]
         files |= {f"{name}.svg": svg, f"{name}.png": png}

@@ -17,7 +17,7 @@ def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, flo
     """The 95 % interval of a share (Wilson 1927).
 
     >>> tuple(round(bound, 3) for bound in wilson(3, 3))
-    (0.438, 1.0)
+    (0.439, 1.0)
     """
     if not trials:
         return 0.0, 1.0
