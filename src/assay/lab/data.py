@@ -82,35 +82,16 @@ class HeldOut:
     shared: int
 
 
+@lru_cache(maxsize=64)
 def held_out(task: Task, window: Bin, rows: int, split: Literal["test", "validate"], device: torch.device) -> HeldOut:
     """Rows for one bin, the same for every run: as many as possible different, and none of another split."""
-    # Equal descriptions draw equal data, so one process draws each set once.
-    return _held_out(_Key(task, window.name), window.low, window.high, rows, split, device)
-
-
-class _Key:
-    """A task by its content, so that a cache can hold what was drawn from it."""
-
-    def __init__(self, task: Task, name: str) -> None:
-        self.task, self.name = task, name
-
-    def __hash__(self) -> int:
-        return hash((self.task.model_dump_json(), self.name))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and (self.task, self.name) == (other.task, other.name)
-
-
-@lru_cache(maxsize=64)
-def _held_out(key: _Key, low: int, high: int, rows: int, split: str, device: torch.device) -> HeldOut:
-    task = key.task
-    window = Lengths.of(task, low, high, device)
-    one_each = bool(window.shared.all())
-    picked = torch.linspace(0, len(window.values) - 1, min(len(window.values), rows if one_each else LENGTHS))
+    fitting = Lengths.of(task, window.low, window.high, device)
+    one_each = bool(fitting.shared.all())
+    picked = torch.linspace(0, len(fitting.values) - 1, min(len(fitting.values), rows if one_each else LENGTHS))
     which = picked.round().long().to(device)[torch.arange(rows, device=device) % len(picked)].sort().values
-    lengths, free = window.values[which], window.shared[which]
+    lengths, free = fitting.values[which], fitting.shared[which]
     part = TEST if split == "test" else VALIDATE
-    rng = Rng.seeded(0, split, key.name, device=device).rows(rows)
+    rng = Rng.seeded(0, split, window.name, device=device).rows(rows)
     width = int(lengths.max())
     inputs = task.inputs(lengths, rng.child(0), width)
     hashes = content_hash(inputs)
