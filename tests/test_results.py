@@ -1,0 +1,45 @@
+"""The records that ship with the package are of the studies as they stand."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.record import Store
+from assay.studies import RESULTS, STUDIES, study_named
+
+SHIPPED = sorted(path.name.removesuffix(".jsonl.xz") for path in RESULTS.glob("*.jsonl.xz"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_run_of_a_shipped_study_has_its_record(name: str):
+    assert name in STUDIES
+    found = {record.digest: record for record in Store.open(RESULTS / f"{name}.jsonl.xz").records()}
+    runs = study_named(name)[1]
+    assert set(found) == {run.digest for run in runs}
+    for run in runs:
+        record = found[run.digest]
+        assert record.spec == run.plain()
+        assert record.finished
+        assert record.commit
+        assert not record.commit.endswith("+")
+
+
+def test_the_demo_shows_the_separations_that_it_promises():
+    found = {record.digest: record for record in Store.open(RESULTS / "quick.jsonl.xz").records()}
+    verdicts: dict[tuple[str, str], set[str]] = {}
+    for run in study_named("quick")[1]:
+        verdicts.setdefault((run.task.kind, run.model.name), set()).add(found[run.digest].verdict)
+    for model in ("recurrent-delta", "srwm", "lstm"):
+        assert verdicts["parity", model] == {"solved"}
+    for model in ("transformer", "linear-transformer", "delta-net"):
+        assert "solved" not in verdicts["parity", model]
+    assert verdicts["index-lookup", "transformer"] == {"solved"}
+
+
+def test_equal_budgets():
+    runs = study_named("quick")[1]
+    assert len({run.training.model_dump_json(exclude={"lengths", "validation"}) for run in runs}) == 1
+    for task in {run.task.kind for run in runs}:
+        mine = [run for run in runs if run.task.kind == task]
+        assert len({(run.training.model_dump_json(), run.testing.model_dump_json()) for run in mine}) == 1
+        assert len(mine) == 18
