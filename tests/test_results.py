@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assay.record import Store
+from assay.spec import RunSpec
 from assay.studies import RESULTS, STUDIES, study_named
 
 SHIPPED = sorted(path.name.removesuffix(".jsonl.xz") for path in RESULTS.glob("*.jsonl.xz"))
@@ -18,7 +19,7 @@ def test_every_run_of_a_shipped_study_has_its_record(name: str):
     assert set(found) == {run.digest for run in runs}
     for run in runs:
         record = found[run.digest]
-        assert record.spec == run.plain()
+        assert RunSpec(**record.spec) == run
         assert record.finished
         assert record.commit
         assert not record.commit.endswith("+")
