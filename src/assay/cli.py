@@ -129,6 +129,9 @@ def run(
     from assay.spec import run_spec
 
     options = _settings(set_ or [])
+    for field, given in (("lr", lr), ("steps", steps)):
+        if given is not None and field in options["training"]:
+            raise BadInput(f"give --{field} or --set training.{field}, not both")
     if steps is not None:
         options["training"]["steps"] = steps
     rates = [options["training"].get("lr")] if lr is None else [_rate(part) for part in lr.split(",")]
@@ -266,6 +269,7 @@ def _print_json(data: Any) -> None:
 
 def main() -> None:
     """Run the command line: bad input ends in one line and exit code 2, never in a traceback."""
+    sys.path.insert(0, "")  # so that module:Class finds a file in the current folder
     try:
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except BadInput as error:
