@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from assay.models import initial
 from assay.models.causal import State
-from assay.models.mixer import Mixer, MixerLayer, check_heads, join_heads, places, split_heads
+from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, places, split_heads
 from assay.models.positions import rotate
 from assay.ops import Backend
 from assay.rng import Rng
 
 
-class Attention(Mixer):
+class Attention(HeadedMixer):
     """Softmax attention; `rotary` turns queries and keys by their positions."""
 
     kind: ClassVar[str] = "attention"
-    heads: Annotated[int, Field(ge=1)] = 4
     bias: bool = False
     rotary: bool = False
 
-    def check(self, width: int) -> None:
-        check_heads(width, self.heads, pairs=self.rotary)
+    @property
+    def turns(self) -> bool:
+        return self.rotary
 
     def build(self, width: int, rng: Rng) -> AttentionLayer:
         return AttentionLayer(self, width, rng)

@@ -11,24 +11,20 @@ from assay import ops
 from assay.models import initial
 from assay.models.causal import State
 from assay.models.features import FeatureMap, features
-from assay.models.mixer import Mixer, MixerLayer, check_heads, join_heads, split_heads
+from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
 from assay.rng import Rng
 
 
-class DeltaRule(Mixer):
+class DeltaRule(HeadedMixer):
     """W' = W + beta (v - W phi(k)) phi(k)^T, o = W' phi(q), with beta in (0, `beta`), `steps` writes per token.
 
     With `beta` = 2 and unit keys, I - beta k k^T reaches the reflections (Grazzi et al. 2024).
     """
 
     kind: ClassVar[str] = "delta-rule"
-    heads: Annotated[int, Field(ge=1)] = 4
     features: FeatureMap = "elu-sum"
     beta: Literal[1, 2] = 1
     steps: Annotated[int, Field(ge=1)] = 1
-
-    def check(self, width: int) -> None:
-        check_heads(width, self.heads)
 
     def build(self, width: int, rng: Rng) -> DeltaRuleLayer:
         return DeltaRuleLayer(self, width, rng)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import Field
 from torch import Tensor
 
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
 from assay.models.features import FeatureMap, features
-from assay.models.mixer import Mixer, MixerLayer, check_heads, join_heads, split_heads
+from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
 from assay.rng import Rng
 
 
-class LinearAttention(Mixer):
+class LinearAttention(HeadedMixer):
     """W' = W + v phi(k)^T, o = W' phi(q)."""
 
     kind: ClassVar[str] = "linear-attention"
-    heads: Annotated[int, Field(ge=1)] = 4
     features: FeatureMap = "elu"
-
-    def check(self, width: int) -> None:
-        check_heads(width, self.heads)
 
     def build(self, width: int, rng: Rng) -> LinearAttentionLayer:
         return LinearAttentionLayer(self, width, rng)

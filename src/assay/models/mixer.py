@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor
 
 from assay import ops
@@ -41,13 +42,24 @@ class Mixer(Description, ABC):
         """Raise ValueError where this mixer cannot have this width."""
 
 
-def check_heads(width: int, heads: int, pairs: bool = False) -> None:
-    if width % heads:
-        lower = width - width % heads
-        nearest = [str(w) for w in (lower, lower + heads) if w > 0]
-        raise ValueError(f"a width of {width} is not divisible by {heads} heads; {' or '.join(nearest)} would be")
-    if pairs and width // heads % 2:
-        raise ValueError(f"rotary positions need an even head size; {width} / {heads} = {width // heads} is odd")
+class HeadedMixer(Mixer):
+    """A mixer that gives each of its heads an equal slice of the width."""
+
+    heads: Annotated[int, Field(ge=1)] = 4
+
+    @property
+    def turns(self) -> bool:
+        """Whether queries and keys are turned pair by pair, which takes an even head size."""
+        return False
+
+    def check(self, width: int) -> None:
+        heads = self.heads
+        if width % heads:
+            lower = width - width % heads
+            nearest = " or ".join(str(w) for w in (lower, lower + heads) if w > 0)
+            raise ValueError(f"a width of {width} is not divisible by {heads} heads; {nearest} would be")
+        if self.turns and width // heads % 2:
+            raise ValueError(f"rotary positions need an even head size; {width} / {heads} = {width // heads} is odd")
 
 
 def split_heads(x: Float[Tensor, "batch time width"], heads: int) -> Float[Tensor, "batch heads time dim"]:

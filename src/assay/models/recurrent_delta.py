@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import Field
 from torch import Tensor
 
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
-from assay.models.mixer import Mixer, MixerLayer, check_heads, join_heads, split_heads
+from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
 from assay.rng import Rng
 
 
-class RecurrentDelta(Mixer):
+class RecurrentDelta(HeadedMixer):
     """q, k = softmax(q^x + R_q h), softmax(k^x + R_k h), v = v^x + R_v h, beta = sigmoid(b^x + r_b h), h = tanh(o)."""
 
     kind: ClassVar[str] = "recurrent-delta"
-    heads: Annotated[int, Field(ge=1)] = 4
-
-    def check(self, width: int) -> None:
-        check_heads(width, self.heads)
 
     def build(self, width: int, rng: Rng) -> RecurrentDeltaLayer:
         return RecurrentDeltaLayer(self, width, rng)

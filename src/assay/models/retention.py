@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor
 
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
-from assay.models.mixer import Mixer, MixerLayer, check_heads, join_heads, places, split_heads
+from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, places, split_heads
 from assay.models.positions import rotate
 from assay.rng import Rng
 
 
-class Retention(Mixer):
+class Retention(HeadedMixer):
     """W' = gamma W + v k^T, o = W' q, gamma = 1 - 2^(-5 - head); heads normalised, gated by swish."""
 
     kind: ClassVar[str] = "retention"
-    heads: Annotated[int, Field(ge=1)] = 4
 
-    def check(self, width: int) -> None:
-        check_heads(width, self.heads, pairs=True)
+    @property
+    def turns(self) -> bool:
+        return True
 
     def build(self, width: int, rng: Rng) -> RetentionLayer:
         return RetentionLayer(self, width, rng)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field
 from torch import Tensor
 
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
-from assay.models.mixer import Mixer, MixerLayer, check_heads, join_heads, split_heads
+from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
 from assay.rng import Rng
 
 
-class Srwm(Mixer):
+class Srwm(HeadedMixer):
     """Per head, on its slice of the input; the initial matrices are learned. y is read before or after the write."""
 
     kind: ClassVar[str] = "srwm"
-    heads: Annotated[int, Field(ge=1)] = 4
     reading: Literal["before", "after"] = "before"
-
-    def check(self, width: int) -> None:
-        check_heads(width, self.heads)
 
     def build(self, width: int, rng: Rng) -> SrwmLayer:
         return SrwmLayer(self, width, rng)
