@@ -22,6 +22,7 @@ PARTS = 8
 TEST, VALIDATE = 0, 1  # the other parts train
 FEWEST_BITS = 6.0  # below 2^6 inputs a length is shared
 ATTEMPTS = 3  # candidates for each row of a training batch
+DRAWN_TOKENS = 1 << 16  # about as many as are drawn at once
 ROUNDS = 64  # of redrawing for a held-out set
 LENGTHS = 24  # lengths at which a bin is measured
 
@@ -54,23 +55,37 @@ class Lengths:
 
 
 class TrainingData:
-    """Batch number n of a run, the same whenever it is asked for."""
+    """Batch number n of a run, the same whenever it is asked for.
+
+    Steps are drawn some at a time: what a batch holds depends on its number alone, and one large draw costs less than
+    many small ones.
+    """
 
     def __init__(self, spec: RunSpec, device: torch.device) -> None:
         self.task, self.batch, self.width = spec.task, spec.training.batch, spec.training.lengths[1]
         self.lengths = Lengths.of(spec.task, *spec.training.lengths, device)
         self.rng = Rng.seeded(spec.seed, "train", device=device)
+        self.at_once = max(1, min(16, DRAWN_TOKENS // (self.batch * ATTEMPTS * self.width)))
+        self.drawn: dict[int, Batch] = {}
 
     def __getitem__(self, step: int) -> Batch:
-        rng = self.rng.child(step).rows(self.batch * ATTEMPTS)
+        if step not in self.drawn:
+            first = step - step % self.at_once
+            self.drawn = dict(enumerate(self._draw(first), start=first))
+        return self.drawn[step]
+
+    def _draw(self, first: int) -> list[Batch]:
+        steps, row = torch.arange(first, first + self.at_once), torch.arange(self.batch * ATTEMPTS)
+        places = (part.flatten().to(self.rng.keys.device) for part in torch.meshgrid(steps, row, indexing="ij"))
+        rng = self.rng.child(*places)
         which = rng.child("length").integers(1, len(self.lengths.values))[:, 0]
         inputs = self.task.inputs(self.lengths.values[which], rng, self.width)
-        allowed = (self.lengths.shared[which] | (part_of(inputs) > VALIDATE)).view(self.batch, ATTEMPTS)
+        allowed = (self.lengths.shared[which] | (part_of(inputs) > VALIDATE)).view(-1, ATTEMPTS)
         # The first allowed candidate of each row; a row without one (1 in 64) asks nothing.
         preference = allowed * torch.arange(ATTEMPTS, 0, -1, device=inputs.device)
-        best = preference.argmax(1) + ATTEMPTS * torch.arange(self.batch, device=inputs.device)
-        inputs = inputs[best]
-        return Batch(inputs, self.task.solve(inputs).where(allowed.any(1, keepdim=True), IGNORE))
+        inputs = inputs[preference.argmax(1) + ATTEMPTS * torch.arange(len(allowed), device=inputs.device)]
+        targets = self.task.solve(inputs).where(allowed.any(1, keepdim=True), IGNORE)
+        return [Batch(*pair) for pair in zip(inputs.split(self.batch), targets.split(self.batch), strict=True)]
 
 
 @dataclass(frozen=True)
