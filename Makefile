@@ -27,7 +27,7 @@ help:
 setup: .venv/.installed-dev
 
 demo: .venv/.installed
-	$(BIN)/assay study quick --store demo/store
+	$(BIN)/assay study quick --store demo/store --device cpu
 	$(BIN)/assay report quick --store demo/store --out demo
 
 check: .venv/.installed-dev

@@ -50,7 +50,7 @@ def test_list_fits_the_terminal():
     assert "recurrent-delta" in shown.output
     only = CliRunner().invoke(app, ["list", "studies"]).output
     assert "quick" in only
-    assert "parity" not in only
+    assert "dyck-1" not in only
 
 
 def test_show_explains_tasks_and_models():

@@ -120,7 +120,8 @@ def test_plain_data_of_a_description_inside_another():
 def test_a_class_in_no_registry_is_named_by_its_import_path():
     assert InNoRegistry.kind == f"{__name__}:InNoRegistry"
     assert TASKS.load(InNoRegistry(width=8).plain()["kind"]) is InNoRegistry
-    assert read_task(InNoRegistry(width=8).plain()) == InNoRegistry(width=8)
+    with pytest.raises(BadInput, match="is not a task"):
+        read_task(InNoRegistry(width=8).plain())
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 0.1, 1e300])

@@ -66,7 +66,3 @@ def test_links_lead_somewhere(page: Path):
     for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
         if not link.startswith("https://"):
             assert (page.parent / link).exists(), link
-
-
-def test_every_script_of_the_readme_is_documented_in_contributing():
-    assert "scripts/test-gpu" in (ROOT / "CONTRIBUTING.md").read_text()

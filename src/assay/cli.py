@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -15,10 +16,9 @@ from assay.description import BadInput, suggestion
 from assay.models.registry import MODELS
 from assay.registry import Entry
 from assay.studies import RESULTS, STUDIES, study_named
-from assay.tasks import TASKS
+from assay.tasks import TASKS, task_class
 
 if TYPE_CHECKING:
-    from assay.record import Record, Store
     from assay.spec import RunSpec
 
 app = typer.Typer(
@@ -34,7 +34,7 @@ StoreAt = Annotated[Path, typer.Option("--store", help="The folder that keeps th
 OnDevice = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs side by side on the CPU.")]
 STORE = Path("assay-store")
-CORES = os.cpu_count() or 1
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Noun(StrEnum):
@@ -77,7 +77,7 @@ def list_(
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="A task or a model.")]) -> None:
+def show(name: Annotated[str, typer.Argument(help="A task, a model, or a task of one's own as module:Class.")]) -> None:
     """Explain a task or a model: what it is, an example, and its options."""
     import inspect
 
@@ -86,25 +86,24 @@ def show(name: Annotated[str, typer.Argument(help="A task or a model.")]) -> Non
     known = {**TASKS.entries, **MODELS.entries}
     if name not in known and ":" not in name:
         raise BadInput(f"unknown task or model '{name}'{suggestion(name, known)}")
-    console = Console(highlight=False)
+    out = Console(highlight=False)
     if name in MODELS.entries:
         recipe = MODELS.load(name)
-        _explain(
-            console, name, recipe.__doc__, {p.name: p.default for p in inspect.signature(recipe).parameters.values()}
-        )
+        parameters = inspect.signature(recipe).parameters.values()
+        _explain(out, name, "model", recipe.__doc__, {p.name: p.default for p in parameters})
         return
-    task = TASKS.load(name)
-    options = {field: "needed" if info.is_required() else info.default for field, info in task.model_fields.items()}
-    _explain(console, name, task.__doc__, options)
+    task = task_class(name)
+    options = {field: "needed" if i.is_required() else i.default for field, i in task.model_fields.items()}
+    _explain(out, name, "task", task.__doc__, options)
 
 
-def _explain(console: Any, name: str, text: str | None, options: dict[str, Any]) -> None:
+def _explain(console: Any, name: str, part: str, text: str | None, options: dict[str, Any]) -> None:
     import inspect
 
     console.print(f"[bold]{name}[/]")
     console.print(inspect.cleandoc(text or ""), markup=False)
     if options:
-        console.print("\noptions, with --set " + ("task." if name in TASKS.entries else "model.") + "NAME=VALUE:")
+        console.print(f"\noptions, with --set {part}.NAME=VALUE:")
         for option, default in options.items():
             console.print(f"  {option} = {default}", markup=False)
 
@@ -113,7 +112,7 @@ def _explain(console: Any, name: str, text: str | None, options: dict[str, Any])
 def run(
     task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
     model: Annotated[str, typer.Option("--model", help="A model's name, or module:factory.")],
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0 to N - 1.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=10_000, help="Seeds 0 to N - 1.")] = 1,
     lr: Annotated[str | None, typer.Option("--lr", help="Learning rates, as 1e-3,3e-3.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Training steps at most.")] = None,
     set_: Annotated[
@@ -134,7 +133,7 @@ def run(
             raise BadInput(f"give --{field} or --set training.{field}, not both")
     if steps is not None:
         options["training"]["steps"] = steps
-    rates = [options["training"].get("lr")] if lr is None else [_rate(part) for part in lr.split(",")]
+    rates = [{}] if lr is None else [{"lr": _rate(part)} for part in lr.split(",")]
     specs = [
         run_spec(
             task,
@@ -142,13 +141,13 @@ def run(
             seed=seed,
             task_options=options["task"],
             model_options=options["model"],
-            training={**options["training"], **({} if rate is None else {"lr": rate})},
+            training=options["training"] | rate,
             testing=options["testing"],
         )
         for rate in rates
         for seed in range(seeds)
     ]
-    again = " ".join(["assay", *sys.argv[1:]])
+    again = shlex.join(["assay", *sys.argv[1:]])
     _carry_out(specs, store, device, jobs, as_json, again)
 
 
@@ -161,7 +160,7 @@ def study(
     as_json: AsJson = False,
 ) -> None:
     """Carry out a study; what its store already has is not repeated."""
-    again = " ".join(["assay", *sys.argv[1:]])
+    again = shlex.join(["assay", *sys.argv[1:]])
     _carry_out(study_named(name)[1], store, device, jobs, as_json, again)
 
 
@@ -180,15 +179,17 @@ def report(
     from assay.terminal import console
 
     about, specs = study_named(name)
-    shipped = RESULTS / f"{name}.jsonl.xz"
-    source = store or (shipped if not STORE.exists() and shipped.exists() else STORE)
-    records = _records(Store.open(source), specs)
+    runs = list(dict.fromkeys(spec.digest for spec in specs))
+    source, shipped = store or STORE, RESULTS / f"{name}.jsonl.xz"
+    records = Store.open(source).select(runs) if store or source.exists() else []
+    if not records and store is None and shipped.exists():
+        source, records = shipped, Store.open(shipped).select(runs)
     if not records:
         raise BadInput(f"{source} has no record of this study; make them with: assay study {name} --store {source}")
     title = Path(name).stem
     folder = out or Path("reports") / title
     with console(stderr=True).status("drawing"):
-        files = write(title, about, f"assay study {name}", records, len(specs) - len(records), folder)
+        files = write(title, about, f"assay study {name}", records, len(runs) - len(records), folder)
     typer.echo(f"wrote {len(files)} files from {source.name}; open {folder / 'index.html'}")
 
 
@@ -200,7 +201,7 @@ def pack(
     """Turn a store into one compact file that can be shared and reported on."""
     from assay.record import Store
 
-    path = out or store.with_name(f"{store.name}.jsonl.xz")
+    path = out or store.resolve().with_suffix(".jsonl.xz")
     count = Store.open(store).pack(path)
     typer.echo(f"{count} records in {path} ({path.stat().st_size / 1024:.0f} KiB)")
 
@@ -213,6 +214,7 @@ def _carry_out(specs: list[RunSpec], store_at: Path, device: str, jobs: int, as_
     from assay.terminal import Live, console, show
 
     device_named(device)
+    specs = list({spec.digest: spec for spec in specs}.values())
     store, out = Store.create(store_at), console()
     todo = pending(specs, store)
     if not as_json and len(todo) < len(specs):
@@ -224,19 +226,13 @@ def _carry_out(specs: list[RunSpec], store_at: Path, device: str, jobs: int, as_
         kept = len(specs) - len(pending(specs, store))
         typer.echo(f"\nstopped: {kept} of {len(specs)} runs are kept in {store_at}; go on with: {again}", err=True)
         raise typer.Exit(130) from None
-    records = _records(store, specs)
+    records = store.select(spec.digest for spec in specs)
     if as_json:
         _print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
     else:
         show(out, cells(records))
     if any(not record.finished for record in records):
         raise typer.Exit(1)
-
-
-def _records(store: Store, specs: list[RunSpec]) -> list[Record]:
-    """The records of some runs, in the runs' order."""
-    found = {record.digest: record for record in store.records()}
-    return [found[spec.digest] for spec in specs if spec.digest in found]
 
 
 def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
@@ -251,7 +247,7 @@ def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
             raise BadInput(f"--set {pair}: there is no part '{part}'{suggestion(part, parts)}")
         try:
             parts[part][field] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             parts[part][field] = text
     return parts
 
@@ -269,11 +265,11 @@ def _print_json(data: Any) -> None:
 
 def main() -> None:
     """Run the command line: bad input ends in one line and exit code 2, never in a traceback."""
-    sys.path.insert(0, "")  # so that module:Class finds a file in the current folder
+    sys.path.append("")  # so that module:Class finds a file in the current folder
     try:
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except BadInput as error:
-        said = str(error)
+        said = " ".join(str(error).split())
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

@@ -7,6 +7,7 @@ import lzma
 import os
 import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -72,8 +73,8 @@ class Record(Description):
     error: str | None = None
     seconds: dict[str, float] = Field(default_factory=dict)
     parameters: int = 0
-    state_floats: int = 0
-    state_bits: int = 0
+    state_floats: int | None = None  # unknown for a foreign module
+    state_bits: int | None = None
     commit: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
     device: str = ""
@@ -82,15 +83,15 @@ class Record(Description):
 
     @property
     def task(self) -> str:
-        return str(self.spec["task"]["kind"])
+        return str(self.spec.get("task", {}).get("kind", "?"))
 
     @property
     def model(self) -> str:
-        return str(self.spec["model"]["name"])
+        return str(self.spec.get("model", {}).get("name", "?"))
 
     @property
     def seed(self) -> int:
-        return int(self.spec["seed"])
+        return int(self.spec.get("seed", 0))
 
     @property
     def finished(self) -> bool:
@@ -117,30 +118,38 @@ class Store:
     def create(cls, path: Path | str) -> Store:
         """Open a store to write to; an empty or missing folder becomes one."""
         path = Path(path)
-        if path.is_file():
-            raise BadInput(f"{path} is a file; a store to write to is a folder")
         mark = path / cls.MARK
-        if not mark.exists():
+        try:
+            is_file, is_store = path.is_file(), mark.exists()
+        except OSError as error:
+            raise BadInput(f"cannot write {path}: {error.strerror}") from None
+        if is_file:
+            raise BadInput(f"{path} is a file; a store to write to is a folder")
+        if not is_store:
             # Another writer may be making the same store: its mark appears before anything else does.
             foreign = path.is_dir() and any(not item.name.startswith(f".{cls.MARK}") for item in path.iterdir())
             if foreign and not mark.exists():
                 raise BadInput(f"{path} is not a store (it has no {cls.MARK}); name a store, or a new or empty folder")
             _write_synced(mark, json.dumps({"assay": "store", "format": 1}).encode())
-        if not os.access(path, os.W_OK):
-            raise BadInput(f"cannot write to {path}: it is read-only")
+        for folder in (path, path / "segments"):
+            if folder.exists() and not os.access(folder, os.W_OK):
+                raise BadInput(f"cannot write to {folder}: it is read-only")
         return cls.open(path)
 
     @classmethod
     def open(cls, path: Path | str) -> Store:
         """Open a store, or a packed file, to read from."""
         path = Path(path)
-        if not path.exists():
-            raise BadInput(f"there is no store at {path}")
+        try:
+            if not path.exists():
+                raise BadInput(f"there is no store at {path}")
+        except OSError as error:
+            raise BadInput(f"cannot read {path}: {error.strerror}") from None
         if path.is_dir():
             mark = path / cls.MARK
             if not mark.exists():
                 raise BadInput(f"{path} is not a store (it has no {cls.MARK})")
-            _check_format(mark, mark.read_bytes())
+            _check_format(mark, _read(mark))
         return cls(path)
 
     def add(self, *records: Record) -> None:
@@ -153,7 +162,7 @@ class Store:
         """Every record ever written, oldest segment first."""
         if self.path.is_dir():
             for segment in sorted((self.path / "segments").glob("*.jsonl")):
-                yield from _read_lines(segment, segment.read_bytes())
+                yield from _read_lines(segment, _read(segment))
         else:
             yield from self._unpack()
 
@@ -166,6 +175,11 @@ class Store:
                 latest[record.digest] = record
         return list(latest.values())
 
+    def select(self, digests: Iterable[str]) -> list[Record]:
+        """The records of these runs, in their order; runs without a record are left out."""
+        found = {record.digest: record for record in self.records()}
+        return [found[digest] for digest in dict.fromkeys(digests) if digest in found]
+
     def pack(self, path: Path | str) -> int:
         """Write the store as one compact file with the same bytes for the same records; returns how many."""
         records = sorted(self.records(), key=lambda r: (r.task, r.model, r.seed, r.digest))
@@ -175,11 +189,18 @@ class Store:
 
     def _unpack(self) -> Iterator[Record]:
         try:
-            header, _, body = lzma.decompress(self.path.read_bytes()).partition(b"\n")
+            header, _, body = lzma.decompress(_read(self.path)).partition(b"\n")
         except lzma.LZMAError:
             raise BadInput(f"{self.path} is not a packed store; `assay pack` makes one") from None
         _check_format(self.path, header)
         yield from _read_lines(self.path, body)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
 
 
 def _lines(records: Iterable[Record]) -> bytes:
@@ -190,7 +211,7 @@ def _read_lines(path: Path, data: bytes) -> Iterator[Record]:
     for number, line in enumerate(data.splitlines(), start=1):
         try:
             yield Record(**json.loads(line))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             what = str(error).splitlines()[0]
             raise BadInput(
                 f"{path}: line {number} is not a record ({what}); restore the file or move it out of the store"
@@ -222,4 +243,6 @@ def _write_synced(path: Path, data: bytes) -> None:
         finally:
             os.close(folder)
     except OSError as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
         raise BadInput(f"cannot write {path}: {error.strerror}") from None

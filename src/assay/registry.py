@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +27,7 @@ class Registry:
         self.noun, self.package, self.entries = noun, package, entries
 
     def load(self, name: str) -> Any:
-        """The class or function behind a name.
-
-        A registered name is looked up beside the registry; `module:Name` is imported as a user's own.
-        """
+        """The class or function behind a name; `module:Name` is imported as a user's own."""
         if name in self.entries:
             module, _, attribute = self.entries[name].where.partition(":")
             return getattr(importlib.import_module(f"{self.package}.{module}"), attribute)
@@ -36,13 +35,22 @@ class Registry:
             return import_path(name)
         raise BadInput(f"unknown {self.noun} '{name}'{suggestion(name, self.entries)}")
 
+    def load_class(self, name: str, base: type) -> Any:
+        """The class behind a name, which must be one of a kind and complete."""
+        found = self.load(name)
+        if not (isinstance(found, type) and issubclass(found, base)) or inspect.isabstract(found):
+            raise BadInput(f"'{name}' is not a {self.noun}: it should be a complete subclass of {base.__name__}")
+        return found
+
 
 def import_path(path: str) -> Any:
-    """Import `module:Name`."""
+    """Import `module:Name`, where the name may have dots."""
     module, _, attribute = path.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, ValueError, TypeError) as error:
-        raise BadInput(f"cannot import '{module}' for '{path}': {error}") from None
+        imported = importlib.import_module(module)
+    except Exception as error:  # whatever a user's own file does when it is imported
+        raise BadInput(f"cannot import '{module}' for '{path}': {type(error).__name__}: {error}") from None
+    try:
+        return operator.attrgetter(attribute)(imported)
     except AttributeError:
         raise BadInput(f"'{module}' has no '{attribute}', wanted by '{path}'") from None

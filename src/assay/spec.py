@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from assay.description import BadInput, Description, digest
 from assay.models import named_model, read_model
@@ -12,14 +12,18 @@ from assay.models.skeleton import Architecture
 from assay.tasks import named_task, read_task
 from assay.tasks.task import Task
 
+LONGEST = 100_000
+Length = Annotated[int, Field(ge=1, le=LONGEST)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
 
 class Bin(Description):
     """A named range of input lengths, both ends included."""
 
     kind: ClassVar[str] = "bin"
     name: str
-    low: Annotated[int, Field(ge=1)]
-    high: Annotated[int, Field(ge=1)]
+    low: Length
+    high: Length
 
     @model_validator(mode="after")
     def _in_order(self) -> Bin:
@@ -28,7 +32,14 @@ class Bin(Description):
         return self
 
 
-Bins = tuple[Bin, ...]
+def _named_apart(bins: tuple[Bin, ...]) -> tuple[Bin, ...]:
+    names = [window.name for window in bins]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two bins have the same name: {', '.join(names)}")
+    return bins
+
+
+Bins = Annotated[tuple[Bin, ...], Field(min_length=1), AfterValidator(_named_apart)]
 
 
 class Training(Description):
@@ -40,7 +51,7 @@ class Training(Description):
 
     kind: ClassVar[str] = "training"
     version: ClassVar[int] = 1
-    lengths: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+    lengths: tuple[Length, Length]
     validation: Bins
     validation_rows: Annotated[int, Field(ge=1)] = 128
     validate_every: Annotated[int, Field(ge=1)] = 100
@@ -48,11 +59,11 @@ class Training(Description):
     stop: Literal["solved", "never"] = "solved"
     steps: Annotated[int, Field(ge=1)] = 20_000
     batch: Annotated[int, Field(ge=1)] = 32
-    lr: Annotated[float, Field(gt=0)] = 1e-3
+    lr: Rate = 1e-3
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.995)
-    eps: Annotated[float, Field(gt=0)] = 1e-9
+    eps: Rate = 1e-9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    clip: Annotated[float, Field(gt=0)] | None = None
+    clip: Rate | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> Training:
@@ -66,7 +77,7 @@ class Testing(Description):
 
     kind: ClassVar[str] = "testing"
     version: ClassVar[int] = 1
-    bins: Annotated[Bins, Field(min_length=1)]
+    bins: Bins
     rows: Annotated[int, Field(ge=1)] = 256
 
 
@@ -115,6 +126,9 @@ def run_spec(
         raise BadInput(f"training.lengths = {lengths!r} is not valid: two whole numbers, shortest and longest")
     if lengths[0] < 1 or lengths[0] > lengths[1]:
         raise BadInput(f"training.lengths = {list(lengths)} is not valid: from at least 1, shortest first")
+    if lengths[1] > LONGEST:
+        raise BadInput(f"training.lengths = {list(lengths)} is not valid: at most {LONGEST:,}")
+    asked.lengths(*lengths)
     windows = [w for w in asked.bins(*lengths) if any(asked.fits(n) for n in range(w.low, w.high + 1))]
     testing.setdefault("bins", tuple(Bin(name=w.name, low=w.low, high=w.high) for w in windows))
     training.setdefault("validation", _validation(asked, *lengths))

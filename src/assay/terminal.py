@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -53,7 +54,7 @@ class Live:
     def tell(self, event: Event) -> None:
         spec = self.specs[event.digest]
         if event.digest not in self.bars:
-            self.bars[event.digest] = self.progress.add_task(name_of(spec), total=spec.training.steps, said="")
+            self.bars[event.digest] = self.progress.add_task(escape(name_of(spec)), total=spec.training.steps, said="")
         bar = self.bars[event.digest]
         if event.record is None:
             said = f"loss {event.loss:.3f}  accuracy {percent(event.accuracy)} %" if event.step else ""
@@ -64,7 +65,8 @@ class Live:
         self.solved += event.record.verdict == "solved"
         self.progress.update(self.all, completed=self.done, said=f"{self.solved} solved")
         if not self.quiet and not self.console.is_terminal:
-            self.console.print(f"[{self.done}/{len(self.specs)}] {name_of(spec)}: {outcome(event.record)}")
+            said = f"[{self.done}/{len(self.specs)}] {name_of(spec)}: {outcome(event.record)}"
+            self.console.print(said, markup=False)
 
 
 def name_of(spec: RunSpec) -> str:
@@ -103,9 +105,9 @@ def show(console: Console, of: Sequence[Cell]) -> None:
         low, high = cell.interval
         style = COLOURS.get(cell.verdicts, "")
         table.add_row(
-            cell.task if cell.task != before else "",
-            cell.model,
-            *([cell.setting] if settings else []),
+            escape(cell.task) if cell.task != before else "",
+            escape(cell.model),
+            *([escape(cell.setting)] if settings else []),
             f"{len(cell.solved)}/{len(cell.records)}",
             f"{100 * low:.0f}-{100 * high:.0f}",
             *(percent(cell.accuracy(name)) for name in named),
@@ -116,7 +118,8 @@ def show(console: Console, of: Sequence[Cell]) -> None:
         )
         before = cell.task
     console.print(table)
-    console.print("[dim]Bins: % of sequences right everywhere, Bin0 as trained, the others longer.")
+    console.print("[dim]Bins: % of sequences right everywhere; Bin0 as trained, then longer (index lookup: longest).")
     console.print("[dim]Wrong: the shortest length with a mistake. Steps, sec: median to solve.")
     for record in (record for cell in of for record in cell.records if record.error):
-        console.print(f"[red]failed:[/] {record.task} {record.model} seed {record.seed}: {record.error}")
+        said = f"{record.task} {record.model} seed {record.seed}: {record.error}"
+        console.print(f"[red]failed:[/] {escape(said)}")

@@ -23,13 +23,13 @@ def asked(batch: Batch) -> torch.Tensor:
     return (batch.targets != IGNORE).any(1)
 
 
-@pytest.mark.parametrize("task", ["parity", "dyck-1", "reset-dyck-1", "shuffle-2", "s3", "nearest-neighbour"])
+@pytest.mark.parametrize("task", ["parity", "dyck-1", "reset-dyck-1", "shuffle", "s3", "nearest-neighbour"])
 def test_no_held_out_string_is_trained_on(task: str):
     spec = run_spec(task, "lstm", training={"batch": 256, "lengths": [3, 13]})
     seen = torch.cat([content_hash(b.inputs[asked(b)]) for b in trained_rows(spec, 20)])
     window = Bin(name="Bin0", low=3, high=13)
     for split in ("test", "validate"):
-        held = held_out(spec.task, window, 256, split, CPU)
+        held = held_out(spec.task, window, (3, 13), 256, split, CPU)
         bits = torch.tensor([spec.task.log2_inputs(int(n)) for n in held.lengths])
         own = part_of(held.batch.inputs) == (TEST if split == "test" else VALIDATE)
         own &= bits >= 6
@@ -39,7 +39,7 @@ def test_no_held_out_string_is_trained_on(task: str):
 
 
 def test_test_and_validation_are_disjoint_and_without_repeats():
-    sets = [held_out(named_task("parity"), WINDOW, 512, split, CPU) for split in ("test", "validate")]
+    sets = [held_out(named_task("parity"), WINDOW, (2, 50), 512, split, CPU) for split in ("test", "validate")]
     split = [content_hash(s.batch.inputs)[s.lengths > 8] for s in sets]
     assert not torch.isin(split[0], split[1]).any()
     for hashes in split:
@@ -47,8 +47,8 @@ def test_test_and_validation_are_disjoint_and_without_repeats():
 
 
 def test_a_unary_language_is_shared_and_says_so():
-    held = held_out(named_task("even-a"), WINDOW, 40, "test", CPU)
-    assert held.shared == 40
+    held = held_out(named_task("even-a"), WINDOW, (2, 50), 40, "test", CPU)
+    assert held.shared == len(held.lengths) == 25, "one row a string"
     assert held.lengths.unique().tolist() == list(range(2, 51, 2)), "one word a length: every length is tested"
     spec = run_spec("even-a", "lstm", training={"lengths": [2, 50]})
     assert all(asked(batch).all() for batch in trained_rows(spec, 3)), "and all of it is trained on"
@@ -60,12 +60,45 @@ def test_almost_every_row_of_a_batch_asks_something():
     assert 0.97 < share < 0.995  # 1 - (2/8)^3 = 0.984
 
 
-def test_training_covers_all_lengths_evenly():
-    spec = run_spec("parity", "lstm", training={"batch": 512})
-    lengths = torch.cat([(b.inputs > 0).sum(1) for b in trained_rows(spec, 16)])
-    counts = lengths.bincount(minlength=51)[2:]
-    assert counts.min() > 100
-    assert counts.max() < 260  # 8192 rows over 49 lengths: 167 each
+def test_training_lengths_are_uniform():
+    """Also where short lengths are not split and all the others lose candidates."""
+    spec = run_spec("parity", "lstm", training={"batch": 512, "lengths": [2, 24]})
+    lengths = torch.cat([(b.inputs > 0).sum(1) for b in trained_rows(spec, 64)])
+    counts = lengths.bincount(minlength=25)[2:].double()
+    expected = len(lengths) / 23
+    assert ((counts - expected) ** 2 / expected).sum() < 48.3, "chi-square with 22 degrees of freedom, p = 0.001"
+
+
+@pytest.mark.parametrize("task", ["even-a", "an-bn", "abab", "an-bn-cn"])
+def test_beyond_training_no_word_of_a_unary_language_is_validated_and_tested(task: str):
+    spec = run_spec(task, "lstm", training={"lengths": [4, 40]})
+    lengths = [
+        set(held_out(spec.task, window, (4, 40), 256, split, CPU).lengths.tolist())
+        for windows, split in ((spec.training.validation[1:], "validate"), (spec.testing.bins[1:], "test"))
+        for window in windows
+    ]
+    validated, tested = lengths[0], set().union(*lengths[1:])
+    assert validated
+    assert tested
+    assert not validated & tested
+    bin1 = held_out(spec.task, spec.testing.bins[1], (4, 40), 256, "test", CPU)
+    assert bin1.shared == 0
+    assert len(bin1.lengths) == len(bin1.lengths.unique()), "one row a string"
+
+
+@pytest.mark.parametrize("task", ["equality-random", "disjointness", "bounded-dyck", "equality-one"])
+def test_splitting_keeps_labels_in_balance(task: str):
+    options = {"equality-one": {"alphabet": 4}, "bounded-dyck": {"k": 1, "depth": 1}}.get(task)
+    spec = run_spec(task, "lstm", task_options=options, training={"lengths": [3, 20], "batch": 2048})
+    batch = TrainingData(spec, CPU)[1]
+    lengths = (batch.inputs > 0).sum(1)
+    labels = batch.targets.amax(1)
+    held = held_out(spec.task, Bin(name="Bin0", low=3, high=20), (3, 20), 512, "test", CPU)
+    for length in spec.task.lengths(3, 20):
+        trained = labels[(lengths == length) & (labels >= 0)].double()
+        assert 0.3 < trained.mean() < 0.7, length
+    tested = held.batch.targets.amax(1).double()
+    assert 0.35 < tested.mean() < 0.65
 
 
 def test_batches_depend_on_seed_and_step_alone():
@@ -77,10 +110,10 @@ def test_batches_depend_on_seed_and_step_alone():
 
 
 def test_held_out_sets_are_the_same_for_every_run():
-    first = held_out(named_task("parity"), WINDOW, 100, "test", CPU).batch.inputs
-    assert torch.equal(first, held_out(named_task("parity"), WINDOW, 100, "test", CPU).batch.inputs)
+    first = held_out(named_task("parity"), WINDOW, (2, 50), 100, "test", CPU).batch.inputs
+    assert torch.equal(first, held_out(named_task("parity"), WINDOW, (2, 50), 100, "test", CPU).batch.inputs)
     other = Bin(name="Bin9", low=2, high=50)
-    assert not torch.equal(first, held_out(named_task("parity"), other, 100, "test", CPU).batch.inputs)
+    assert not torch.equal(first, held_out(named_task("parity"), other, (2, 50), 100, "test", CPU).batch.inputs)
 
 
 def test_the_content_hash_does_not_see_padding():

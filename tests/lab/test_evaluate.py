@@ -71,7 +71,11 @@ def test_a_model_that_fails_where_it_was_trained_is_censored():
 
 
 def held_lengths() -> list[int]:
-    return held_out(SPEC.task, SPEC.testing.bins[0], SPEC.testing.rows, "test", CPU).lengths.unique().tolist()
+    return (
+        held_out(SPEC.task, SPEC.testing.bins[0], SPEC.training.lengths, SPEC.testing.rows, "test", CPU)
+        .lengths.unique()
+        .tolist()
+    )
 
 
 def test_one_answer_to_everything_is_a_collapse():
@@ -91,7 +95,7 @@ def test_logits_that_are_not_numbers_are_never_right():
 
 
 def test_rows_are_chunked_without_a_change():
-    held = held_out(named_task("dyck-1"), Bin(name="B", low=900, high=1000), 40, "test", CPU)
+    held = held_out(named_task("dyck-1"), Bin(name="B", low=900, high=1000), (2, 50), 40, "test", CPU)
     marks = Marks.of(Oracle(named_task("dyck-1"), 950), held)
     assert marks.sequences() == float((held.lengths <= 950).double().mean())
 

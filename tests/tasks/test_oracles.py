@@ -189,8 +189,8 @@ def test_nearest_neighbour_of_drawn_points(seed: int):
         ("abab", "abababab", "00010001"),
         ("an-bn", "aaaabbbb", "ccccbbbT"),
         ("an-bn-cn", "aaabbbccc", "dddbbcccT"),
-        ("shuffle-2", "[[([])]]", "01 01 11 11 11 01 01 00"),
-        ("shuffle-2", "([)]", "10 11 01 00"),
+        ("shuffle", "[[([])]]", "01 01 11 11 11 01 01 00"),
+        ("shuffle", "([)]", "10 11 01 00"),
         ("dyck-1", "(())", "1110"),
     ],
 )

@@ -216,7 +216,7 @@ def test_every_bin_has_inputs(task: Task):
         ("parity", 2, 50),
         ("dyck-1", 2, 50),
         ("reset-dyck-1", 2, 50),
-        ("shuffle-2", 2, 50),
+        ("shuffle", 2, 50),
         ("even-a", 2, 500),
         ("abab", 4, 500),
         ("an-bn", 2, 2 * 50),
@@ -307,7 +307,7 @@ def shuffle_chances(length: int) -> Counter[str]:
 
 
 def test_shuffled_words_are_as_stated_and_truly_interleaved():
-    observed = Counter(texts(made("shuffle-2"), drawn(made("shuffle-2"), 6, 12000)))
+    observed = Counter(texts(made("shuffle"), drawn(made("shuffle"), 6, 12000)))
     assert_distribution(observed, shuffle_chances(6))
     assert observed["([)]()"] > 0
     crossing = sum(n for word, n in observed.items() if naive.bounded_dyck(list(word), depth=6)[-1] == "0")
@@ -630,3 +630,12 @@ def test_noise_is_uniform():
     task = MultiQueryRecall(vocabulary=20, pairs_bound=2)
     noise = drawn(task, 40, 2000)[:, 5::2]  # no query stands here
     assert_uniform(Counter(noise.flatten().tolist()), range(1, 21))
+
+
+@pytest.mark.parametrize("task", ALL.values(), ids=ALL)
+def test_the_number_of_inputs_is_never_overestimated(task: Task):
+    """Lengths are split between training and testing only where there are enough inputs for it."""
+    short = [length for length in range(1, 14) if task.fits(length) and task.log2_inputs(length) < 8][:4]
+    for length in short:
+        drawn = task.inputs(torch.full((1 << 17,), length), Rng.seeded(5, "count").rows(1 << 17))
+        assert len(drawn.unique(dim=0)) >= 2 ** task.log2_inputs(length) - 0.5

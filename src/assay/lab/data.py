@@ -1,7 +1,8 @@
 """Which inputs a run sees: fresh ones to train on, and held-out ones that it never does.
 
 Every input belongs to one split for good, by a hash of its content: one in eight tests, one in eight validates, the
-others train. Lengths with too few inputs to be split (a unary language has one) are shared by all, and counted.
+others train. Lengths with too few inputs to be split (a unary language has one) are shared within the lengths of
+training, and counted; beyond them every other length validates and the others test.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from assay.tasks.task import IGNORE, Batch, Task
 
 PARTS = 8
 TEST, VALIDATE = 0, 1  # the other parts train
-FEWEST_BITS = 6.0  # below 2^6 inputs a length is shared
+FEWEST_BITS = 6.0  # below 2^6 inputs (of either label) a length is not split
 ATTEMPTS = 3  # candidates for each row of a training batch
 DRAWN_TOKENS = 1 << 16  # about as many as are drawn at once
 ROUNDS = 64  # of redrawing for a held-out set
-LENGTHS = 24  # lengths at which a bin is measured
+LENGTHS = 24  # lengths at which a bin is measured, where inputs are not few
 
 
 def content_hash(inputs: Tensor) -> Int[Tensor, "rows"]:
@@ -40,18 +41,9 @@ def part_of(inputs: Tensor) -> Int[Tensor, "rows"]:
     return (content_hash(inputs) >> 61) & (PARTS - 1)
 
 
-@dataclass(frozen=True)
-class Lengths:
-    """The lengths of a window at which a task has inputs, and which of them are shared."""
-
-    values: Int[Tensor, "n"]
-    shared: Bool[Tensor, "n"]
-
-    @classmethod
-    def of(cls, task: Task, low: int, high: int, device: torch.device) -> Lengths:
-        fitting = task.lengths(low, high)
-        shared = [task.log2_inputs(length) < FEWEST_BITS for length in fitting]
-        return cls(torch.tensor(fitting, device=device), torch.tensor(shared, device=device))
+def few(task: Task, length: int) -> bool:
+    """Whether a length has too few inputs to be split."""
+    return task.log2_inputs(length) < FEWEST_BITS
 
 
 class TrainingData:
@@ -63,7 +55,9 @@ class TrainingData:
 
     def __init__(self, spec: RunSpec, device: torch.device) -> None:
         self.task, self.batch, self.width = spec.task, spec.training.batch, spec.training.lengths[1]
-        self.lengths = Lengths.of(spec.task, *spec.training.lengths, device)
+        fitting = spec.task.lengths(*spec.training.lengths)
+        self.lengths = torch.tensor(fitting, device=device)
+        self.few = torch.tensor([few(spec.task, length) for length in fitting], device=device)
         self.rng = Rng.seeded(spec.seed, "train", device=device)
         self.at_once = max(1, min(16, DRAWN_TOKENS // (self.batch * ATTEMPTS * self.width)))
         self.drawn: dict[int, Batch] = {}
@@ -75,12 +69,14 @@ class TrainingData:
         return self.drawn[step]
 
     def _draw(self, first: int) -> list[Batch]:
-        steps, row = torch.arange(first, first + self.at_once), torch.arange(self.batch * ATTEMPTS)
+        steps, row = torch.arange(first, first + self.at_once), torch.arange(self.batch)
         places = (part.flatten().to(self.rng.keys.device) for part in torch.meshgrid(steps, row, indexing="ij"))
         rng = self.rng.child(*places)
-        which = rng.child("length").integers(1, len(self.lengths.values))[:, 0]
-        inputs = self.task.inputs(self.lengths.values[which], rng, self.width)
-        allowed = (self.lengths.shared[which] | (part_of(inputs) > VALIDATE)).view(-1, ATTEMPTS)
+        which = rng.child("length").integers(1, len(self.lengths))[:, 0].repeat_interleave(ATTEMPTS)
+        attempt = torch.arange(ATTEMPTS, device=which.device).repeat(len(which) // ATTEMPTS)
+        candidates = Rng(rng.keys.repeat_interleave(ATTEMPTS)).child("attempt", attempt)
+        inputs = self.task.inputs(self.lengths[which], candidates, self.width)
+        allowed = (self.few[which] | (part_of(inputs) > VALIDATE)).view(-1, ATTEMPTS)
         # The first allowed candidate of each row; a row without one (1 in 64) asks nothing.
         preference = allowed * torch.arange(ATTEMPTS, 0, -1, device=inputs.device)
         inputs = inputs[preference.argmax(1) + ATTEMPTS * torch.arange(len(allowed), device=inputs.device)]
@@ -90,23 +86,25 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A fixed set of sequences and how many of them may also occur in training."""
+    """A fixed set of sequences and how many of them other splits may have seen."""
 
     batch: Batch
     lengths: Int[Tensor, "rows"]
     shared: int
 
 
+Split = Literal["test", "validate"]
+
+
 @lru_cache(maxsize=64)
-def held_out(task: Task, window: Bin, rows: int, split: Literal["test", "validate"], device: torch.device) -> HeldOut:
+def held_out(
+    task: Task, window: Bin, trained: tuple[int, int], rows: int, split: Split, device: torch.device
+) -> HeldOut:
     """Rows for one bin, the same for every run: as many as possible different, and none of another split."""
-    fitting = Lengths.of(task, window.low, window.high, device)
-    one_each = bool(fitting.shared.all())
-    picked = torch.linspace(0, len(fitting.values) - 1, min(len(fitting.values), rows if one_each else LENGTHS))
-    which = picked.round().long().to(device)[torch.arange(rows, device=device) % len(picked)].sort().values
-    lengths, free = fitting.values[which], fitting.shared[which]
+    lengths = torch.tensor(_lengths(task, window, trained, rows, split), device=device)
+    free = torch.tensor([few(task, length) for length in lengths.tolist()], device=device)
     part = TEST if split == "test" else VALIDATE
-    rng = Rng.seeded(0, split, window.name, device=device).rows(rows)
+    rng = Rng.seeded(0, split, window.name, device=device).rows(len(lengths))
     width = int(lengths.max())
     inputs = task.inputs(lengths, rng.child(0), width)
     hashes = content_hash(inputs)
@@ -116,12 +114,36 @@ def held_out(task: Task, window: Bin, rows: int, split: Literal["test", "validat
         if not len(open_rows):
             break
         drawn = task.inputs(lengths[open_rows], Rng(rng.keys[open_rows]).child(attempt), width)
-        found, ours = content_hash(drawn), part_of(drawn) == part
-        settled[open_rows] = _fresh(found, ours, hashes[settled])
+        found, right = content_hash(drawn), part_of(drawn) == part
+        settled[open_rows] = _fresh(found, right, hashes[settled])
         # Where nothing new is to be had, a repeat is better than another split's.
-        inputs[open_rows[ours]], hashes[open_rows[ours]] = drawn[ours], found[ours]
-    shared = free | (part_of(inputs) != part)
+        inputs[open_rows[right]], hashes[open_rows[right]] = drawn[right], found[right]
+    ours = _every_other(task, window.high, split)
+    own = [length > trained[1] and length in ours for length in lengths.tolist()]
+    shared = torch.where(free, ~torch.tensor(own, device=device), part_of(inputs) != part)
     return HeldOut(Batch(inputs, task.solve(inputs)), lengths, int(shared.sum()))
+
+
+def _lengths(task: Task, window: Bin, trained: tuple[int, int], rows: int, split: Split) -> list[int]:
+    """The length of every row: evenly over the window, and where inputs are few no more rows than inputs.
+
+    Beyond the lengths of training, where a length has too few inputs to be split, the lengths themselves are.
+    """
+    fitting = task.lengths(window.low, window.high)
+    ours = _every_other(task, window.high, split)
+    own = [n for n in fitting if n <= trained[1] or not few(task, n) or n in ours] or fitting
+    count = min(len(own), rows if all(few(task, n) for n in own) else LENGTHS)
+    picked = [own[round(i * (len(own) - 1) / max(1, count - 1))] for i in range(count)]
+    each = [rows // count + (i < rows % count) for i in range(count)]
+    most = [int(2 ** task.log2_inputs(n)) if few(task, n) else rows for n in picked]
+    return [n for n, wanted, limit in zip(picked, each, most, strict=True) for _ in range(min(wanted, limit))]
+
+
+@lru_cache(maxsize=64)
+def _every_other(task: Task, high: int, split: Split) -> frozenset[int]:
+    """Of the lengths at which a task has inputs, every other one is for validation, the others for testing."""
+    fitting = [length for length in range(1, high + 1) if task.fits(length)]
+    return frozenset(fitting[0 if split == "validate" else 1 :: 2])
 
 
 def _fresh(hashes: Tensor, allowed: Tensor, known: Tensor) -> Bool[Tensor, "rows"]:

@@ -86,7 +86,8 @@ class Marks:
 
 
 def favourite(answers: Int[Tensor, "n"]) -> float:
-    """The share of the commonest answer."""
+    """The share of the commonest answer; what is not an answer (-1) is left out."""
+    answers = answers[answers >= 0]
     return float(answers.unique(return_counts=True)[1].max() / len(answers)) if len(answers) else math.nan
 
 
@@ -95,7 +96,7 @@ def examine(model: nn.Module, spec: RunSpec, device: torch.device) -> tuple[tupl
     scores, collapsed = [], False
     for probe, task in {"": spec.task, **spec.task.probes()}.items():
         for window in spec.testing.bins:
-            held = held_out(task, window, spec.testing.rows, "test", device)
+            held = held_out(task, window, spec.training.lengths, spec.testing.rows, "test", device)
             marks = Marks.of(model, held)
             scores.append(marks.score(window.name, probe))
             if not probe and window == spec.testing.bins[0]:

@@ -41,11 +41,12 @@ def execute(spec: RunSpec, device: torch.device, progress: Progress = lambda *_:
     started, begin = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     known = {"digest": spec.digest, "spec": spec.plain(), "started": started, **circumstances(device)}
     try:
-        with one_thread():
+        with one_thread(), torch.random.fork_rng():
+            torch.manual_seed(int(Rng.seeded(spec.seed, "torch").words(1)[0]))  # for a foreign module's dropout
             return Record(**known, **_run(spec, device, progress))
-    except (KeyboardInterrupt, BrokenPipeError):
+    except ConnectionError:  # whoever watched has gone
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         spent = {"total": time.perf_counter() - begin}
         return Record(**known, verdict="failed", stopped="error", error=said, seconds=spent)

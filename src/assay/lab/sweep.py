@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import torch
+
+from assay.description import BadInput
 from assay.lab.execute import circumstances, device_named, execute
+from assay.lab.train import Progress
 from assay.record import Record, Store
 from assay.spec import RunSpec
 
@@ -60,7 +65,8 @@ class Worker:
         context = multiprocessing.get_context("spawn")  # forking after threads have started is not safe
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, str(store.path), device), daemon=True)
-        self.process.start()
+        with _deaf_to_interrupts():  # inherited: it is the parent that ends its workers
+            self.process.start()
         theirs.close()
         self.spec: RunSpec | None = None
 
@@ -68,12 +74,15 @@ class Worker:
         """Hand over the next run, if there is one."""
         self.spec = spec
         if spec is not None:
-            _send(self.pipe, spec.plain())
+            with suppress(ConnectionError):  # it has died: that is heard next
+                _send(self.pipe, {"digest": spec.digest, "spec": spec.plain()})
         return spec is not None
 
     def hear(self) -> Event:
-        """What the worker says next; raises EOFError where it has died."""
+        """What the worker says next; raises EOFError or OSError where it has died."""
         said = json.loads(self.pipe.recv_bytes())
+        if "problem" in said:
+            raise BadInput(said["problem"])
         record = said.pop("record", None)
         return Event(**said, record=Record(**record) if record else None)
 
@@ -82,13 +91,13 @@ class Worker:
         assert self.spec is not None
         self.process.join()
         code = self.process.exitcode or 0
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        how = f"signal {signal.Signals(-code).name} (out of memory, or killed)" if code < 0 else f"exit code {code}"
         return Record(
             digest=self.spec.digest,
             spec=self.spec.plain(),
             verdict="failed",
             stopped="error",
-            error=f"the worker process ended with {how} (out of memory, or killed)",
+            error=f"the worker process ended with {how}",
             **circumstances(device_named(device)),
         )
 
@@ -105,7 +114,7 @@ def _side_by_side(todo: list[RunSpec], store: Store, device: str, jobs: int, tel
                 worker = busy.pop(pipe)  # type: ignore[call-overload]
                 try:
                     event = worker.hear()
-                except EOFError:
+                except (EOFError, OSError):
                     record = worker.obituary(device)
                     store.add(record)
                     event = Event(record.digest, record=record)
@@ -123,20 +132,40 @@ def _side_by_side(todo: list[RunSpec], store: Store, device: str, jobs: int, tel
 
 
 def _serve(pipe: Connection, store_path: str, device: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    store, place = Store.open(store_path), device_named(device)
     try:
+        store, place = Store.open(store_path), device_named(device)
         while True:
-            spec = RunSpec(**json.loads(pipe.recv_bytes()))
+            asked = json.loads(pipe.recv_bytes())
 
-            def progress(step: int, loss: float, accuracy: float, digest: str = spec.digest) -> None:
+            def progress(step: int, loss: float, accuracy: float, digest: str = asked["digest"]) -> None:
                 _send(pipe, {"digest": digest, "step": step, "loss": loss, "accuracy": accuracy})
 
-            record = execute(spec, place, progress)
+            record = _run(asked, place, progress)
             store.add(record)
-            _send(pipe, {"digest": spec.digest, "record": record.plain()})
-    except (EOFError, BrokenPipeError, ConnectionResetError):
+            _send(pipe, {"digest": record.digest, "record": record.plain()})
+    except BadInput as error:
+        _send(pipe, {"problem": str(error)})
+    except (EOFError, ConnectionError):
         return  # the parent is gone
+
+
+def _run(asked: dict[str, Any], place: torch.device, progress: Progress) -> Record:
+    """A run from plain data; one that cannot be read here (a task of the user's that is not importable) has failed."""
+    try:
+        spec = RunSpec(**asked["spec"])
+    except BadInput as error:
+        known = {**asked, **circumstances(place)}
+        return Record(**known, verdict="failed", stopped="error", error=str(error))
+    return execute(spec, place, progress)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _send(pipe: Connection, data: dict[str, Any]) -> None:

@@ -42,7 +42,10 @@ class Validation:
 
     def __init__(self, spec: RunSpec, device: torch.device) -> None:
         rows = spec.training.validation_rows
-        self.bins = {b.name: held_out(spec.task, b, rows, "validate", device) for b in spec.training.validation}
+        self.bins = {
+            b.name: held_out(spec.task, b, spec.training.lengths, rows, "validate", device)
+            for b in spec.training.validation
+        }
 
     def check(self, model: nn.Module, step: int, loss: float) -> Point:
         sequences, answers = {}, {}
@@ -59,6 +62,7 @@ def train(model: nn.Module, spec: RunSpec, device: torch.device, progress: Progr
         model.parameters(), lr=how.lr, betas=how.betas, eps=how.eps, weight_decay=how.weight_decay, fused=True
     )
     curve: list[Point] = []
+    solved_at: int | None = None
     start, perfect, losses = time.perf_counter(), 0, torch.zeros((), device=device)
     for step in range(1, how.steps + 1):
         batch = data[step]
@@ -69,9 +73,10 @@ def train(model: nn.Module, spec: RunSpec, device: torch.device, progress: Progr
             nn.utils.clip_grad_norm_(model.parameters(), how.clip)
         optimiser.step()
         losses += loss.detach()
-        if not loss.isfinite():
+        check = step % how.validate_every == 0 or step == how.steps
+        if not loss.isfinite() or (check and not all(p.isfinite().all() for p in model.parameters())):
             return Trained("diverged", step, None, tuple(curve), time.perf_counter() - start)
-        if step % how.validate_every and step != how.steps:
+        if not check:
             continue
         since = (step - 1) % how.validate_every + 1
         curve.append(validation.check(model, step, float(losses) / since))
@@ -79,7 +84,8 @@ def train(model: nn.Module, spec: RunSpec, device: torch.device, progress: Progr
         worst = min(curve[-1].sequences.values())
         progress(step, curve[-1].loss, worst)
         perfect = perfect + 1 if worst == 1 else 0
-        if perfect == how.patience and how.stop == "solved":
+        if perfect == how.patience and solved_at is None:
             solved_at = curve[-how.patience].step
-            return Trained("solved", step, solved_at, tuple(curve), time.perf_counter() - start)
-    return Trained("steps", how.steps, None, tuple(curve), time.perf_counter() - start)
+            if how.stop == "solved":
+                return Trained("solved", step, solved_at, tuple(curve), time.perf_counter() - start)
+    return Trained("steps", how.steps, solved_at, tuple(curve), time.perf_counter() - start)

@@ -57,9 +57,11 @@ MODELS = Registry(
 
 def read_mixer(data: Any) -> Any:
     """A mixer from its plain data, or from its name alone."""
+    from assay.models.mixer import Mixer
+
     if isinstance(data, str):
         data = {"kind": data}
-    return MIXERS.load(str(data.get("kind")))(**data) if isinstance(data, dict) else data
+    return MIXERS.load_class(str(data.get("kind")), Mixer)(**data) if isinstance(data, dict) else data
 
 
 def named_model(name: str, /, **options: Any) -> Architecture:
@@ -68,6 +70,8 @@ def named_model(name: str, /, **options: Any) -> Architecture:
 
     if ":" in name and name not in MODELS.entries:
         own = import_path(name)
+        if not callable(own):
+            raise BadInput(f"'{name}' is not a model: it should be a class or function that makes a torch module")
         return own(**options) if isinstance(own, type) and issubclass(own, Architecture) else Foreign.of(own, **options)
     recipe = MODELS.load(name)
     parameters = inspect.signature(recipe).parameters

@@ -19,6 +19,7 @@ from assay.models.registry import read_mixer
 from assay.registry import import_path
 from assay.rng import Rng
 
+LONGEST = 1024
 Norm = Literal["pre", "post", "none", "carry"]
 Mix = Callable[[Tensor, State], tuple[Tensor, State]]
 
@@ -51,12 +52,14 @@ class Stack(Architecture):
     residual: bool = True
     final_norm: bool = False
     positions: Literal["none", "sinusoidal", "learned"] = "none"
-    longest: Annotated[int, Field(ge=1)] = 1024  # of a learned table
+    longest: Annotated[int, Field(ge=1, le=2**20)] = LONGEST  # of a learned table
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         for mixer in self.mixers:
             mixer.check(self.width)
+        if self.positions != "learned" and self.longest != LONGEST:
+            raise ValueError("longest is the size of a table of learned positions; set positions to learned")
         return self
 
     def build(self, vocab: int, features: int, answers: int, rng: Rng) -> Model:
@@ -180,12 +183,18 @@ class Foreign(Architecture):
     @classmethod
     def of(cls, factory: Callable[..., nn.Module], /, **options: Any) -> Foreign:
         """The description of a class or function that can be imported."""
-        parameters = inspect.signature(factory).parameters
+        path = f"{getattr(factory, '__module__', '?')}:{getattr(factory, '__qualname__', '?')}"
+        try:
+            parameters = inspect.signature(factory).parameters
+            importable = import_path(path) is factory
+        except (BadInput, ValueError, TypeError):
+            importable = False
+        if not importable:
+            raise BadInput(f"{factory!r} cannot be imported as {path}; a model is a class or function of a module")
         takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
         for option in options:
             if option not in parameters and not takes_any:
                 raise BadInput(f"{factory.__qualname__} has no option '{option}'{suggestion(option, parameters)}")
-        path = f"{factory.__module__}:{factory.__qualname__}"
         try:
             source = digest(inspect.getsource(factory))
         except (OSError, TypeError):  # typed at a prompt: there is no source to look at

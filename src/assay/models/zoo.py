@@ -80,8 +80,8 @@ def linear_transformer(
     convention: Convention = "paper",
 ) -> Stack:
     """Paper: elu(z) + 1."""
-    if features is None:
-        features = "elu" if _paper(convention) else "softmax"
+    usual: FeatureMap = "elu" if _paper(convention) else "softmax"
+    features = usual if features is None else features
     mixers = _layers(LinearAttention(heads=heads, features=features), layers)
     return Stack(name="linear-transformer", mixers=mixers, width=width, ff=ff, norm=norm)
 
@@ -97,8 +97,8 @@ def delta_net(
     convention: Convention = "paper",
 ) -> Stack:
     """Paper: elu(z) + 1 made to sum to 1, beta in (0, 1)."""
-    if features is None:
-        features = "elu-sum" if _paper(convention) else "softmax"
+    usual: FeatureMap = "elu-sum" if _paper(convention) else "softmax"
+    features = usual if features is None else features
     mixers = _layers(DeltaRule(heads=heads, features=features, beta=beta), layers)
     return Stack(name="delta-net", mixers=mixers, width=width, ff=ff, norm=norm)
 

@@ -29,8 +29,8 @@ def write(title: str, about: str, command: str, records: Sequence[Record], missi
             "solved",
             figures.solved(of),
             "Which tasks are solved",
-            "Solved means that every tested sequence is right at every position, also at lengths that training never "
-            "showed.",
+            "Solved means that every tested sequence is right at every position, also at lengths beyond those of "
+            "training where the task has them.",
         ),
         (
             "by-length",
@@ -87,7 +87,7 @@ def _table(of: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
                 _or_dash(cell.steps_to_solve),
                 _or_dash(cell.seconds_to_solve),
                 f"{sizes.parameters}",
-                f"{sizes.state_floats}",
+                _or_dash(sizes.state_floats),
                 cell.verdicts,
             ]
         )
@@ -112,8 +112,8 @@ def _facts(records: Sequence[Record], missing: int) -> list[str]:
     if shared:
         tasks = sorted({r.task for r in records if any(score.shared for score in r.scores)})
         facts.append(
-            "Some lengths have fewer than 64 strings, too few to hold any out: test rows that training may have shown "
-            f"occur in {', '.join(tasks)} (the records count them)."
+            "Some lengths have fewer than 64 strings, too few to hold any out: test rows that training or validation "
+            f"may have shown occur in {', '.join(tasks)} (the records count them)."
         )
     facts += [f"Failed: {r.task} {r.model} seed {r.seed}: {r.error}" for r in records if r.error]
     if missing:

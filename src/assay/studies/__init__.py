@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import runpy
+import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from assay.description import BadInput, suggestion
@@ -30,12 +32,24 @@ def study_named(name: str) -> tuple[str, list[RunSpec]]:
     if not path.is_file():
         raise BadInput(f"there is no study file at {path}")
     try:
-        study = runpy.run_path(str(path))
+        study = importlib.import_module(f"assay.studies.{path.stem}") if name in STUDIES else _load(path)
     except BadInput as error:
         raise BadInput(f"{path.name}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(f"{path.name} does not run: {type(error).__name__}: {error}") from None
-    runs = study.get("RUNS")
+    runs = getattr(study, "RUNS", None)
     if not isinstance(runs, list) or not runs or not all(isinstance(run, RunSpec) for run in runs):
         raise BadInput(f"{path.name} does not end in RUNS, a list of runs made by assay.run_spec")
-    return " ".join((study["__doc__"] or "").split()), runs
+    return " ".join((study.__doc__ or "").split()), runs
+
+
+def _load(path: Path) -> ModuleType:
+    """Import a file by its name, so that what it defines (tasks, models) can be imported from it by a worker too."""
+    sys.path.append(str(path.parent.resolve()))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module

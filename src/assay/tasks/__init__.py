@@ -21,7 +21,7 @@ TASKS = Registry(
         "an-bn": Entry("counter:AnBn", "a^n b^n: which symbols may follow?", IRIE),
         "an-bn-cn": Entry("counter:AnBnCn", "a^n b^n c^n: which symbols may follow?", IRIE),
         "an-bn-cn-dn": Entry("counter:AnBnCnDn", "a^n b^n c^n d^n: which symbols may follow?", IRIE),
-        "shuffle-2": Entry("dyck:Shuffle", "interleaved Dyck-1 words: which types are open?", IRIE),
+        "shuffle": Entry("dyck:Shuffle", "interleaved Dyck-1 words: which types are open?", IRIE),
         "dyck-1": Entry("dyck:Dyck1", "is a bracket open?", IRIE),
         "reset-dyck-1": Entry("dyck:ResetDyck1", "is a bracket open since the last reset?", IRIE),
         "bounded-dyck": Entry("dyck:BoundedDyck", "Dyck-(k,D): well nested, at most D deep?", SEPARATIONS),
@@ -46,12 +46,19 @@ TASKS = Registry(
 )
 
 
+def task_class(name: str) -> type[Task]:
+    """The class of a task by its name, or of a user's own as `module:Class`."""
+    from assay.tasks.task import Task
+
+    found: type[Task] = TASKS.load_class(name, Task)
+    return found
+
+
 def named_task(name: str, /, **options: Any) -> Task:
     """A task by name (or `module:Class`), with its options as JSON holds them."""
-    made: Task = TASKS.load(name)(**options)
-    return made
+    return task_class(name)(**options)
 
 
 def read_task(data: Any) -> Any:
     """A task from its plain data; anything else is left as it is."""
-    return TASKS.load(str(data.get("kind")))(**data) if isinstance(data, dict) else data
+    return task_class(str(data.get("kind")))(**data) if isinstance(data, dict) else data

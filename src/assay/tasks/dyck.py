@@ -37,6 +37,11 @@ def dyck_steps(lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor
     return steps.gather(1, turned)
 
 
+def log2_catalan(n: int) -> float:
+    """The logarithm of the number of Dyck words of length 2n."""
+    return (math.lgamma(2 * n + 1) - math.lgamma(n + 1) - math.lgamma(n + 2)) / math.log(2)
+
+
 class Dyck1(Task):
     """Well-nested brackets of one type: 1 where a bracket is open. Every Dyck word of a length is equally likely.
 
@@ -58,9 +63,7 @@ class Dyck1(Task):
         return torch.where(dyck_steps(lengths, rng, width) > 0, 1, 2)
 
     def log2_inputs(self, length: int) -> float:
-        n = length // 2
-        catalan = math.lgamma(2 * n + 1) - math.lgamma(n + 1) - math.lgamma(n + 2)
-        return catalan / math.log(2)
+        return log2_catalan(length // 2)
 
     def fits(self, length: int) -> bool:
         return length > 0 and length % 2 == 0
@@ -76,7 +79,7 @@ class Shuffle(Task):
     '01 01 11 11 11 01 01 00'
     """
 
-    kind: ClassVar[str] = "shuffle-2"
+    kind: ClassVar[str] = "shuffle"
     k: Annotated[int, Field(ge=1, le=4)] = 2
 
     @property
@@ -110,6 +113,11 @@ class Shuffle(Task):
             step = steps.gather(1, (mine.cumsum(1) - 1).clamp(min=0))
             tokens = torch.where(mine, torch.where(step > 0, 2 * i + 1, 2 * i + 2), tokens)
         return tokens
+
+    def log2_inputs(self, length: int) -> float:
+        """C(n) for one type; C(n) C(n + 1) for two, and more for more (C: the Catalan numbers)."""
+        n = length // 2
+        return log2_catalan(n) + (log2_catalan(n + 1) if self.k > 1 else 0.0)
 
     def fits(self, length: int) -> bool:
         return length > 0 and length % 2 == 0
@@ -151,10 +159,13 @@ class ResetDyck1(Task):
         coins = torch.where(resets, 0, rng.child("walk").integers(width, 2) * 2 - 1)
         heights = coins.cumsum(1)
         depth = (heights - _at_last(resets, heights)).abs()
-        up = depth > torch.nn.functional.pad(depth[:, :-1], (1, 0)).where(~_follows(resets), 0)
+        up = depth > torch.nn.functional.pad(depth[:, :-1], (1, 0))
         word = dyck_steps(lengths - last[:, 0], rng.child("word"), width)
         up_last = word.gather(1, (places - last).clamp(min=0)) > 0
         return torch.where(resets, 3, torch.where(torch.where(places < last, up, up_last), 1, 2))
+
+    def log2_inputs(self, length: int) -> float:
+        return length - 1.0  # a reset or a bracket at every place, and a reset at the end
 
 
 def _at_last(marks: Bool[Tensor, "rows time"], values: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
@@ -162,11 +173,6 @@ def _at_last(marks: Bool[Tensor, "rows time"], values: Int[Tensor, "rows time"])
     places = torch.arange(marks.shape[1], device=marks.device)
     last = torch.where(marks, places, -1).cummax(1).values
     return torch.where(last >= 0, values.gather(1, last.clamp(min=0)), 0)
-
-
-def _follows(marks: Bool[Tensor, "rows time"]) -> Bool[Tensor, "rows time"]:
-    """True right behind a mark."""
-    return torch.nn.functional.pad(marks[:, :-1], (1, 0))
 
 
 class BoundedDyck(Task):
@@ -285,6 +291,16 @@ class BoundedDyck(Task):
         one, two = one.where(~lonely, 0), torch.where(lonely, lengths[:, None] - 1, two)
         spoilt = words.scatter(1, one, words.gather(1, two))
         return spoilt.scatter(1, two, words.gather(1, one))
+
+    def log2_inputs(self, length: int) -> float:
+        """The words, which are fewer than the others: walks that end at depth 0, and a type for every pair."""
+        walks = torch.zeros(self.depth + 1, dtype=torch.float64)
+        walks[0], scale = 1.0, 0.0
+        for _ in range(length):
+            walks = torch.nn.functional.pad(walks[1:], (0, 1)) + torch.nn.functional.pad(walks[:-1], (1, 0))
+            scale += math.log2(float(walks.sum()))
+            walks /= walks.sum()
+        return scale + math.log2(float(walks[0])) + length // 2 * math.log2(self.k)
 
     def fits(self, length: int) -> bool:
         return length >= 2 and length % 2 == 0

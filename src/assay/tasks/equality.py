@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -42,6 +43,9 @@ class TwoStrings(Task):
     def fits(self, length: int) -> bool:
         return length >= 3 and length % 2 == 1
 
+    def log2_inputs(self, length: int) -> float:
+        return length // 2 * math.log2(self.alphabet)  # x # x
+
     def half(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows half"]:
         return rng.integers(width // 2, self.alphabet) + 1
 
@@ -80,7 +84,7 @@ class EqualityRandom(Equality):
     """
 
     kind: ClassVar[str] = "equality-random"
-    alphabet: Annotated[int, Field(ge=2)] = 2
+    alphabet: Annotated[int, Field(ge=2, le=2**20)] = 2
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         x, y = (self.half(lengths, rng.child(name), width) for name in "xy")
@@ -99,7 +103,7 @@ class EqualityOne(Equality):
     """
 
     kind: ClassVar[str] = "equality-one"
-    alphabet: Annotated[int, Field(ge=2)] = 1024
+    alphabet: Annotated[int, Field(ge=2, le=2**20)] = 1024
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         x = self.half(lengths, rng.child("x"), width)
@@ -125,7 +129,7 @@ class EqualityNcp(TwoStrings):
     """
 
     kind: ClassVar[str] = "equality-ncp"
-    alphabet: Annotated[int, Field(ge=2)] = 1024
+    alphabet: Annotated[int, Field(ge=2, le=2**20)] = 1024
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -166,3 +170,8 @@ class Disjointness(Decision):
         meets = rng.child("label").integers(1, 2) == 0
         pair = torch.where(meets, pair.scatter(1, place, 3), pair)
         return self.join(lengths, (pair >= 2).long() + 1, pair % 2 + 1, width)
+
+    def log2_inputs(self, length: int) -> float:
+        """3^n disjoint pairs, n 3^(n-1) that meet in one place."""
+        n = length // 2
+        return (n - 1) * math.log2(3) + math.log2(min(3, n))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -26,8 +27,8 @@ class IndexLookup(Task):
 
     kind: ClassVar[str] = "index-lookup"
     asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
-    alphabet: Annotated[int, Field(ge=2)] = 64
-    positions: Annotated[int, Field(ge=2)] = 100
+    alphabet: Annotated[int, Field(ge=2, le=2**20)] = 64
+    positions: Annotated[int, Field(ge=2, le=2**16)] = 100
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -52,6 +53,9 @@ class IndexLookup(Task):
         symbols = rng.child("symbols").integers(width, self.alphabet) + 1
         index = rng.child("index").integers(1, (lengths - 1)[:, None]) + 1 + self.alphabet
         return symbols.scatter(1, (lengths - 1)[:, None], index)
+
+    def log2_inputs(self, length: int) -> float:
+        return (length - 1) * math.log2(self.alphabet) + math.log2(length - 1)
 
     def fits(self, length: int) -> bool:
         return 2 <= length <= self.positions + 1

@@ -46,6 +46,11 @@ class Bindings(Task):
         asks = (key > 0) & binds.gather(1, bound_at) & (bound_at < columns(inputs))
         return torch.where(asks, follower.gather(1, bound_at) - self.keys - 1, IGNORE)
 
+    def log2_pairs(self, count: int) -> float:
+        """The logarithm of the number of ways to bind `count` keys."""
+        orders = math.lgamma(self.keys + 1) - math.lgamma(self.keys - count + 1)
+        return orders / math.log(2) + count * math.log2(self.keys)
+
     def pairs(self, count: int, rng: Rng) -> Int[Tensor, "rows twice_count"]:
         """Distinct uniform keys, each followed by a uniform value: k v k v ..."""
         keys = distinct(count, self.keys, rng.child("keys")) + 1
@@ -90,12 +95,16 @@ class Recall(Bindings):
         asked = 2 * rng.child("query").integers(1, (lengths // 2)[:, None])
         return tokens.scatter(1, (lengths - 1)[:, None], tokens.gather(1, asked))
 
+    def log2_inputs(self, length: int) -> float:
+        return self.log2_pairs(length // 2) + math.log2(length // 2)
+
     def fits(self, length: int) -> bool:
         return length % 2 == 1 and 3 <= length <= 2 * self.keys - 1
 
     def bins(self, low: int, high: int) -> tuple[Window, ...]:
-        longest = 2 * self.keys - 1
-        return tuple(window for window in super().bins(low, high) if window.high <= max(high, longest))
+        longest = max(high, 2 * self.keys - 1)
+        windows = (Window(w.name, w.low, min(w.high, longest)) for w in super().bins(low, high))
+        return tuple(window for window in windows if window.low <= window.high)
 
 
 class MultiQueryRecall(Bindings):
@@ -137,6 +146,9 @@ class MultiQueryRecall(Bindings):
         open_slots = torch.arange(slots, device=lengths.device) < ((lengths - context) // 2)[:, None]
         chosen = clocks.where(open_slots, torch.inf).argsort(dim=1, stable=True)[:, : self.pairs_bound]
         return torch.cat([pairs, noise.scatter(1, 2 * chosen, pairs[:, ::2])], dim=1)
+
+    def log2_inputs(self, length: int) -> float:
+        return self.log2_pairs(self.pairs_bound)
 
     def fits(self, length: int) -> bool:
         return length % 2 == 0 and length >= 4 * self.pairs_bound

@@ -143,5 +143,8 @@ class ModularArithmetic(Task):
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         return self.words.draw(lengths, rng, width)
 
+    def log2_inputs(self, length: int) -> float:
+        return self.words.log2_count(length)
+
     def fits(self, length: int) -> bool:
         return length >= 1 and length % 2 == 1

@@ -142,7 +142,10 @@ class Task(Description, ABC):
         )
 
     def log2_inputs(self, length: int) -> float:
-        """About how many inputs of this length there are, as a power of two: too few cannot be split."""
+        """How many inputs of this length there are, or of the rarer label, as a power of two; never too high.
+
+        Lengths with too few inputs are not split between training and testing.
+        """
         return math.inf if self.features else length * math.log2(len(self.symbols))
 
     def probes(self) -> dict[str, Task]:
