@@ -113,6 +113,53 @@ def test_a_task_and_a_model_of_one_s_own_from_the_current_folder(tmp_path: Path)
     assert (wrong.returncode, "did you mean 'size'" in wrong.stderr) == (2, True)
 
 
+OWN_STUDY = """
+from mine import EndsInB
+from assay.models.skeleton import Foreign
+from assay.spec import run_spec
+import torch
+
+class Here(EndsInB):
+    pass
+
+class Fails(torch.nn.Module):
+    def __init__(self, vocab, features, answers):
+        super().__init__()
+        self.net = torch.nn.Linear(1, 1)
+    def forward(self, tokens):
+        raise ValueError("bad shape [/oops] [red]")
+
+RUNS = [run_spec(Here(), model, model_options={"width": 4} if model == "gru" else None, seed=seed,
+                 training={"steps": 10, "lengths": [2, 8]}, testing={"rows": 8})
+        for model in ("gru", Foreign.of(Fails)) for seed in range(2)]
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_study_may_define_tasks_and_models_and_import_its_neighbours(tmp_path: Path, jobs: str):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mine.py").write_text(MINE)
+    (tmp_path / "sub" / "own_study.py").write_text(OWN_STUDY)
+    done = assay("study", "sub/own_study.py", "--jobs", jobs, cwd=tmp_path)
+    assert done.returncode == 1, "two runs failed, and that is an exit code"
+    assert done.stderr == ""
+    assert "ValueError: bad shape [/oops] [red]" in done.stdout
+    verdicts = sorted(r.verdict for r in Store.open(tmp_path / "assay-store").records())
+    assert verdicts[-2:] == ["failed", "failed"]
+    assert "failed" not in verdicts[:2]
+
+
+def test_a_run_that_is_asked_for_twice_counts_once(tmp_path: Path):
+    done = assay("run", "parity", "--model", "gru", "--lr", "1e-3,0.001", *TINY, "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["cells"][0]["seeds"] == 1
+
+
+def test_packing_the_current_folder(tmp_path: Path):
+    Store.create(tmp_path / "s")
+    assert "0 records" in assay("pack", ".", cwd=tmp_path / "s").stdout
+    assert (tmp_path / "s.jsonl.xz").exists()
+
+
 def test_a_run_as_json(tmp_path: Path):
     done = assay("run", "dyck-1", "--model", "gru", *TINY, "--json", "--store", "here", cwd=tmp_path)
     said = json.loads(done.stdout)
@@ -158,6 +205,13 @@ def test_study_report_and_pack(tmp_path: Path):
         ("run parity --model lstm --lr -1", "greater than 0"),
         ("run parity --model lstm --lr 1e-3 --set training.lr=1e-2", "not both"),
         ("run parity --model lstm --sedes 3", "--seeds"),
+        ("run parity --model lstm --seeds 100000000", "--seeds"),
+        ("run broken:Task --model lstm", "ZeroDivisionError"),
+        ("run os:path --model lstm", "is not a task"),
+        ("show os:path", "is not a task"),
+        ("study leaves.py", "SystemExit"),
+        ("run parity --model lstm --store " + 300 * "x", "cannot write"),
+        ("report quick --store " + 300 * "x", "cannot read"),
         ("rn parity --model lstm", "'run'"),
         ("run parity --model transformer --set model.width=30", "28 or 32 would be"),
         ("run parity --model lstm --set training.lengths=[-2,5]", "at least 1"),
@@ -184,6 +238,7 @@ def test_study_report_and_pack(tmp_path: Path):
 def test_every_mistake_is_one_line_and_exit_code_2(tmp_path: Path, words: str, said: str):
     (tmp_path / "broken.py").write_text("1 / 0")
     (tmp_path / "empty.py").write_text("RUNS = []")
+    (tmp_path / "leaves.py").write_text("raise SystemExit(3)")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "precious").write_text("mine")
     done = assay(*words.split(), cwd=tmp_path)
@@ -191,7 +246,7 @@ def test_every_mistake_is_one_line_and_exit_code_2(tmp_path: Path, words: str, s
     assert done.stderr.startswith("assay: ")
     assert done.stderr.count("\n") == 1, "one line"
     assert said in done.stderr
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["broken.py", "empty.py", "folder"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["broken.py", "empty.py", "folder", "leaves.py"]
 
 
 def test_a_corrupt_store_is_told_and_left_alone(tmp_path: Path):

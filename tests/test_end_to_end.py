@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -88,8 +89,6 @@ def test_a_worker_that_dies_leaves_a_record_and_the_others_go_on(tmp_path: Path)
 
     def tell(event: Event) -> None:
         if event.step and not killed:
-            import multiprocessing
-
             victim = multiprocessing.active_children()[0]
             os.kill(victim.pid, signal.SIGKILL)
             killed.append(victim)
@@ -103,6 +102,19 @@ def test_a_worker_that_dies_leaves_a_record_and_the_others_go_on(tmp_path: Path)
     assert [s.digest for s in pending(specs(4), store)] == [failed.digest], "a failure is tried again"
     sweep(specs(4), store, "cpu", 2)
     assert pending(specs(4), store) == []
+
+
+def test_a_worker_that_dies_before_it_has_read_its_run(tmp_path: Path):
+    store, killed = Store.create(tmp_path / "s"), []
+
+    def tell(event: Event) -> None:
+        if not killed:
+            victim = multiprocessing.active_children()[0]
+            os.kill(victim.pid, signal.SIGKILL)
+            killed.append(victim)
+
+    sweep(specs(3), store, "cpu", 2, tell)
+    assert sorted(r.verdict == "failed" for r in store.records()) == [False, False, True]
 
 
 def test_side_by_side_gives_the_same_records_as_one_by_one(tmp_path: Path):

@@ -151,6 +151,15 @@ class TestBadStores:
         with pytest.raises(BadInput, match="read-only"):
             Store.create(tmp_path / "s")
 
+    def test_files_that_cannot_be_read(self, tmp_path: Path):
+        store = Store.create(tmp_path / "s")
+        (tmp_path / "s" / "segments" / "folder.jsonl").mkdir(parents=True)
+        with pytest.raises(BadInput, match="cannot read"):
+            store.records()
+        with pytest.raises(BadInput, match="cannot write"):
+            Store.create(tmp_path / "t").pack(tmp_path / "s" / "segments")
+        assert not list((tmp_path / "s").glob(".*.tmp")), "nothing is left behind"
+
     def test_a_corrupt_record(self, tmp_path: Path):
         store = Store.create(tmp_path / "s")
         store.add(record("a"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 
@@ -69,7 +70,9 @@ def test_a_stop_can_be_forbidden():
     spec = run_spec(
         "flip-flop", "gru", training={"steps": 700, "lengths": [2, 8], "lr": 5e-3, "stop": "never"}, testing={"rows": 8}
     )
-    assert execute(spec, CPU).steps == 700
+    record = execute(spec, CPU)
+    assert record.steps == 700
+    assert record.solved_at is not None
 
 
 class Exploding(nn.Module):
@@ -88,6 +91,45 @@ def test_divergence_is_a_record():
     assert (record.verdict, record.stopped, record.steps) == ("diverged", "diverged", 6)
     assert record.finished
     assert record.scores == ()
+
+
+def test_a_last_update_that_destroys_the_weights_is_a_divergence():
+    record = execute(short(training={**SHORT["training"], "steps": 1, "lr": 1e38}), CPU)
+    assert record.verdict == "diverged"
+
+
+class Dropping(nn.Module):
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Embedding(vocab, 8), nn.Dropout(0.5), nn.Linear(8, answers))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.net(tokens)
+
+
+def test_a_foreign_module_s_own_randomness_is_seeded():
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    first = execute(short(Foreign.of(Dropping)), CPU)
+    assert torch.equal(torch.get_rng_state(), state), "and the global generator is left alone"
+    torch.manual_seed(4)
+    assert facts(execute(short(Foreign.of(Dropping)), CPU)) == facts(first)
+    assert first.state_floats is None
+
+
+def test_what_cannot_be_imported_is_no_model():
+    class Local(nn.Module):
+        pass
+
+    for factory in (lambda *_: nn.Linear(1, 1), Local, functools.partial(Dropping)):
+        with pytest.raises(BadInput, match="cannot be imported"):
+            Foreign.of(factory)
+    assert Foreign.of(Nest.Egg).build(3, 0, 2, assay.Rng.seeded(0)) is not None
+
+
+class Nest:
+    class Egg(Dropping):
+        pass
 
 
 class Faulty(nn.Module):

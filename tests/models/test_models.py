@@ -353,4 +353,6 @@ def test_learned_positions_end_where_their_table_does():
         with pytest.raises(BadInput, match=r"7 tokens .* 6 positions .*longest=7"):
             beyond()
     case.described().check_length(6)
-    Case("transformer", {"positions": "sinusoidal", "longest": 6}).described().check_length(7)
+    Case("transformer", {"positions": "sinusoidal"}).described().check_length(10**6)
+    with pytest.raises(BadInput, match="set positions to learned"):
+        Case("transformer", {"positions": "sinusoidal", "longest": 6}).described()
