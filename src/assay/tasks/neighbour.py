@@ -54,13 +54,14 @@ class NearestNeighbour(Task):
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Float[Tensor, "rows time features"]:
         count, rows, d = (width + 1) // 2, len(lengths), self.dimension
-        # The dimension comes first: its sums are taken term by term, in one order on every device.
-        points = rng.child("points").normal(count * d).view(rows * count, d).T.contiguous().view(d, rows, count)
+        # The dimension comes first: its sums are taken term by term, in one order on every device. In double precision,
+        # because single-precision division and root differ in their last bit between devices; rounding hides that here.
+        points = rng.child("points").normal(count * d).view(rows * count, d).T.double().view(d, rows, count)
         points /= length(points)
         query = ((lengths - 1) // 2)[:, None]  # the number of the last point
         target = rng.child("target").integers(1, query)
         chosen = points.gather(2, target.expand(d, -1, -1))
-        apart = rng.child("apart").normal(d).T[..., None]
+        apart = rng.child("apart").normal(d).double().T[..., None]
         last = chosen + apart / (2 * length(apart))
         last /= length(last)
         too_near = dot(points, last) > dot(chosen, last) - (self.margin + 1e-5)  # more than rounding can take back
