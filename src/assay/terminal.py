@@ -12,7 +12,7 @@ from rich.table import Table
 
 from assay.lab.sweep import Event
 from assay.record import Record
-from assay.report.tables import Cell, bins, percent
+from assay.report.tables import Cell, bins, or_dash, percent
 from assay.spec import RunSpec
 
 COLOURS = {"solved": "green", "partly": "yellow", "diverged": "red", "failed": "red"}
@@ -102,18 +102,17 @@ def show(console: Console, of: Sequence[Cell]) -> None:
     for cell in of:
         if before and cell.task != before:
             table.add_section()
-        low, high = cell.interval
         style = COLOURS.get(cell.verdicts, "")
         table.add_row(
             escape(cell.task) if cell.task != before else "",
             escape(cell.model),
             *([escape(cell.setting)] if settings else []),
             f"{len(cell.solved)}/{len(cell.records)}",
-            f"{100 * low:.0f}-{100 * high:.0f}",
+            cell.interval_in_percent,
             *(percent(cell.accuracy(name)) for name in named),
-            "-" if cell.first_failing_length is None else str(cell.first_failing_length),
-            "-" if cell.steps_to_solve is None else f"{cell.steps_to_solve:.0f}",
-            "-" if cell.seconds_to_solve is None else f"{cell.seconds_to_solve:.0f}",
+            or_dash(cell.first_failing_length),
+            or_dash(cell.steps_to_solve),
+            or_dash(cell.seconds_to_solve),
             f"[{style}]{cell.verdicts}" if style else cell.verdicts,
         )
         before = cell.task

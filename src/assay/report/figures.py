@@ -19,7 +19,7 @@ def solved(of: Sequence[Cell]) -> alt.TopLevelMixin:
     rows = [
         {
             "task": cell.task,
-            "model": label(cell),
+            "model": cell.label,
             "share": len(cell.solved) / len(cell.records),
             "text": f"{len(cell.solved)} of {len(cell.records)}",
         }
@@ -45,7 +45,7 @@ def by_length(of: Sequence[Cell]) -> alt.TopLevelMixin | None:
     for task in dict.fromkeys(cell.task for cell in of):
         mine = [cell for cell in of if cell.task == task]
         longest = mine[0].records[0].spec["training"]["lengths"][1]
-        order = [label(cell) for cell in mine]
+        order = [cell.label for cell in mine]
         rows = [row for cell in mine for row in _strip(cell)]
         if not rows:
             continue
@@ -91,7 +91,7 @@ def _strip(cell: Cell) -> list[dict[str, Any]]:
                 rows[row.length] += row.rows
     tested = sum(bool(record.scores) for record in cell.finished)
     return [
-        {"model": label(cell), "length": n, "accuracy": right[n] / rows[n] * tested / len(cell.finished)}
+        {"model": cell.label, "length": n, "accuracy": right[n] / rows[n] * tested / len(cell.finished)}
         for n in sorted(rows)
     ]
 
@@ -100,10 +100,6 @@ def _ticks(lengths: list[int]) -> list[int]:
     """A few lengths to name."""
     every = max(1, len(lengths) // 8)
     return sorted({*lengths[::every], lengths[-1]})
-
-
-def label(cell: Cell) -> str:
-    return f"{cell.model} {cell.setting}".strip()
 
 
 def _dressed(chart: Any) -> alt.TopLevelMixin:

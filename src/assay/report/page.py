@@ -8,7 +8,7 @@ from pathlib import Path
 
 from assay.description import BadInput
 from assay.record import Record
-from assay.report.tables import Cell, bins, cells, percent
+from assay.report.tables import Cell, bins, cells, or_dash, percent
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
@@ -73,29 +73,24 @@ def _table(of: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
     header += ["first wrong", "steps", "seconds", "parameters", "state floats", "verdict"]
     rows = []
     for cell in of:
-        low, high = cell.interval
         sizes = cell.finished[0] if cell.finished else cell.records[0]
         rows.append(
             [
                 cell.task,
-                f"{cell.model} {cell.setting}".strip(),
+                cell.label,
                 f"{len(cell.solved)} of {len(cell.records)}",
-                f"{100 * low:.0f}-{100 * high:.0f}",
+                cell.interval_in_percent,
                 *(percent(cell.accuracy(name)) for name in named),
                 *(percent(cell.accuracy("Bin0", probe)) for probe in probes),
-                _or_dash(cell.first_failing_length),
-                _or_dash(cell.steps_to_solve),
-                _or_dash(cell.seconds_to_solve),
+                or_dash(cell.first_failing_length),
+                or_dash(cell.steps_to_solve),
+                or_dash(cell.seconds_to_solve),
                 f"{sizes.parameters}",
-                _or_dash(sizes.state_floats),
+                or_dash(sizes.state_floats),
                 cell.verdicts,
             ]
         )
     return header, rows
-
-
-def _or_dash(number: float | None) -> str:
-    return "-" if number is None else f"{number:.0f}"
 
 
 def _facts(records: Sequence[Record], missing: int) -> list[str]:

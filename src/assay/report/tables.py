@@ -37,6 +37,11 @@ class Cell:
     records: tuple[Record, ...]
 
     @property
+    def label(self) -> str:
+        """The model, and what tells it apart from others of its name."""
+        return f"{self.model} {self.setting}".strip()
+
+    @property
     def finished(self) -> list[Record]:
         return [record for record in self.records if record.finished]
 
@@ -47,6 +52,11 @@ class Cell:
     @property
     def interval(self) -> tuple[float, float]:
         return wilson(len(self.solved), len(self.records))
+
+    @property
+    def interval_in_percent(self) -> str:
+        low, high = self.interval
+        return f"{100 * low:.0f}-{100 * high:.0f}"
 
     @property
     def verdicts(self) -> str:
@@ -141,3 +151,11 @@ def percent(share: float | None) -> str:
     if share is None:
         return "-"
     return "100" if share == 1 else f"{math.floor(share * 1000) / 10:.1f}"
+
+
+def or_dash(number: float | None) -> str:
+    """
+    >>> or_dash(12.4), or_dash(None)
+    ('12', '-')
+    """
+    return "-" if number is None else f"{number:.0f}"
