@@ -158,6 +158,10 @@ def test_packing_the_current_folder(tmp_path: Path):
     Store.create(tmp_path / "s")
     assert "0 records" in assay("pack", ".", cwd=tmp_path / "s").stdout
     assert (tmp_path / "s.jsonl.xz").exists()
+    Store.create(tmp_path / "v1.2")
+    assert assay("pack", "v1.2", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "v1.2.jsonl.xz").exists(), "the whole name is kept"
+    assert "is not a store" in assay("pack", "/", cwd=tmp_path).stderr
 
 
 def test_a_run_as_json(tmp_path: Path):

@@ -124,7 +124,7 @@ def run(
     jobs: Jobs = CORES,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on a task, seed by seed, and test it at lengths it has never seen."""
+    """Train a model on a task, seed by seed, and test it, also at lengths beyond those of training."""
     from assay.spec import run_spec
 
     options = _settings(set_ or [])
@@ -201,8 +201,10 @@ def pack(
     """Turn a store into one compact file that can be shared and reported on."""
     from assay.record import Store
 
-    path = out or store.resolve().with_suffix(".jsonl.xz")
-    count = Store.open(store).pack(path)
+    packed = Store.open(store)
+    whole = store.resolve()  # a name, also for the current folder
+    path = out or whole.with_name(f"{whole.name}.jsonl.xz")
+    count = packed.pack(path)
     typer.echo(f"{count} records in {path} ({path.stat().st_size / 1024:.0f} KiB)")
 
 
