@@ -85,7 +85,7 @@ def backends(model: nn.Module) -> dict[str, str]:
     """Which implementation each recurrence in a model runs with."""
     layers = [m for m in model.modules() if isinstance(m, MixerLayer) and m.op]
     device = next(model.parameters()).device
-    return {layer.op: ops.chosen(layer.op, "auto", device) for layer in layers} or {"model": "torch"}
+    return {layer.op: ops.chosen(layer.op, "auto", device, layer.dim) for layer in layers} or {"model": "torch"}
 
 
 @contextmanager

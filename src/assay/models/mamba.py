@@ -34,6 +34,7 @@ class SelectiveSsmLayer(MixerLayer):
     def __init__(self, made_of: SelectiveSsm, width: int, rng: Rng) -> None:
         super().__init__()
         self.inner, self.states, self.kernel = made_of.expand * width, made_of.states, made_of.convolution
+        self.dim = self.states  # which a kernel holds whole; the channels are independent
         self.rank = -(-width // 16)
         self.project = initial.linear(rng.child("in"), width, 2 * self.inner, bias=False)
         bound = self.kernel**-0.5

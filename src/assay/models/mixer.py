@@ -20,6 +20,7 @@ class MixerLayer(Causal):
     """Mixes tokens [batch, time, width] along time. A subclass writes `mix` once, for any backend of its op."""
 
     op: ClassVar[str] = ""  # the recurrence it calls, if any
+    dim: int = 1  # the head size of that recurrence: a kernel may have a limit to it
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         raise NotImplementedError

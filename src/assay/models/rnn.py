@@ -21,12 +21,12 @@ class RnnLayer(MixerLayer):
 
     def __init__(self, width: int, rng: Rng) -> None:
         super().__init__()
-        self.width = width
+        self.dim = width
         self.project = initial.linear(rng.child("W"), width, self.gates * width)
         self.R = initial.uniform(rng.child("R"), 1, 1, self.gates * width, width, bound=width**-0.5)
 
     def initial_state(self, batch: int) -> State:
-        return self.zeros(batch, 1, self.width)
+        return self.zeros(batch, 1, self.dim)
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         h, state = self.recur(self.project(x)[:, None], state, backend)

@@ -29,7 +29,7 @@ class SrwmLayer(MixerLayer):
     def __init__(self, made_of: Srwm, width: int, rng: Rng) -> None:
         super().__init__()
         self.heads, self.read_after_write = made_of.heads, made_of.reading == "after"
-        d = width // self.heads
+        self.dim = d = width // self.heads
         self.W_y = initial.normal(rng.child("W_y"), 1, self.heads, d, d, std=d**-0.5)
         self.W_q = initial.normal(rng.child("W_q"), 1, self.heads, d, d, std=0.01 * d**-0.5)
         self.W_k = initial.normal(rng.child("W_k"), 1, self.heads, d, d, std=d**-0.5)

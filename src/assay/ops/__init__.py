@@ -1,25 +1,31 @@
 """The recurrences as functions on tensors.
 
 Inputs are [batch, heads, time, dim], weights [groups, heads, ...] with the batch a multiple of the groups; a state left
-out is zero. Each returns (outputs, final state). `backend="auto"` takes the parallel form where the rule has one that
-pays, and `chosen` says which that is; `"reference"` is the fold of the plain step.
+out is zero. Each returns (outputs, final state). With `backend="auto"` the kernel of the tensors' device runs where
+there is one, then the parallel form in PyTorch, then the fold of the plain step; `chosen` says which.
+float32 and float64; bfloat16 inputs keep a float32 state.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Literal
+import importlib.util
+import os
+from functools import cache
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from assay.description import BadInput, suggestion
-from assay.ops import chunked, reference
-from assay.ops.reference import fold, per_row
+from assay.ops import chunked, folds
+from assay.ops.fused import FUSED
+from assay.ops.rules import LIMIT, RULES, state_dtype
 
-Backend = Literal["auto", "reference", "chunked"]
-PARALLEL = ("linear_attention", "retention", "delta_rule", "diagonal_scan", "selective_scan")
+Backend = Literal["auto", "reference", "chunked", "cpu", "gpu"]
+BACKENDS = get_args(Backend)
+PARALLEL = tuple(name for name, rule in RULES.items() if rule.parallel)
+NEEDS = {"cpu": "numba", "gpu": "triton"}  # the library that a kernel backend is written with
 
 Sequence = Float[Tensor, "batch heads time dim"]
 Gate = Float[Tensor, "batch heads time"]
@@ -27,65 +33,116 @@ FastWeight = Float[Tensor, "batch heads value key"]
 Vector = Float[Tensor, "batch heads dim"]
 
 
-def chosen(op: str, backend: Backend, device: torch.device) -> str:
-    """The backend that an op runs with on a device.
+def chosen(op: str, backend: Backend, device: torch.device, size: int = 1) -> str:
+    """The backend that an op runs with on a device at a head size; BadInput if the one asked for cannot.
 
-    On a CPU the scans are folded step by step: doubling moves many times the memory and is slower there.
+    Without a kernel, scans on a CPU are folded step by step: doubling moves many times the memory and is slower there.
     """
-    if backend not in ("auto", "reference", "chunked"):
-        raise BadInput(f"unknown backend {backend!r}{suggestion(str(backend), ('auto', 'reference', 'chunked'))}")
-    if backend == "chunked" and op not in PARALLEL:
-        raise BadInput(f"{op} has no chunked form; its backends are: auto, reference")
+    if backend not in BACKENDS:
+        raise BadInput(f"unknown backend {backend!r}{suggestion(str(backend), BACKENDS)}")
     if backend != "auto":
+        if why_not := _unavailable(op, backend, device, size):
+            raise BadInput(why_not)
         return backend
-    folded = op not in PARALLEL or (op in ("diagonal_scan", "selective_scan") and device.type == "cpu")
-    return "reference" if folded else "chunked"
+    kernel = "gpu" if device.type == "cuda" else device.type
+    if kernel in NEEDS and not _unavailable(op, kernel, device, size):
+        return kernel
+    scan_on_cpu = op.endswith("_scan") and device.type == "cpu"
+    return "chunked" if RULES[op].parallel and not scan_on_cpu else "reference"
+
+
+def _unavailable(op: str, backend: str, device: torch.device, size: int) -> str | None:
+    """Why an op cannot run with a backend."""
+    rule = RULES[op]
+    if backend == "chunked":
+        return None if rule.parallel else f"{op} has no chunked form; its backends are: {_backends(op)}"
+    if backend not in NEEDS:
+        return None
+    if backend not in rule.saved:
+        return f"{op} has no {backend} kernel; its backends are: {_backends(op)}"
+    if not _installed(NEEDS[backend]):
+        return f"backend {backend!r} needs {NEEDS[backend]}, which is not installed; backend='auto' does without"
+    wanted = "cuda" if backend == "gpu" and not _interpreted() else "cpu"
+    if device.type != wanted:
+        return f"backend {backend!r} takes {wanted} tensors and these are on {device}; move them or use backend='auto'"
+    if backend == "gpu" and size > LIMIT:
+        return f"{op}: the gpu kernel takes head sizes from 1 to {LIMIT} and this is {size}; use backend='reference'"
+    return None
+
+
+def _backends(op: str) -> str:
+    rule = RULES[op]
+    return ", ".join(["auto", "reference", *(["chunked"] if rule.parallel else []), *sorted(rule.saved)])
+
+
+def _interpreted() -> bool:
+    """Whether Triton interprets its kernels on the CPU, for tests."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@cache
+def _installed(library: str) -> bool:
+    return importlib.util.find_spec(library) is not None
+
+
+def _run(op: str, backend: Backend, given: dict[str, Tensor], **flags: bool) -> tuple[Tensor, ...]:
+    """Check what is given, and run it."""
+    rule = RULES[op]
+    rule.check(given)
+    first = next(iter(given.values()))
+    runs = chosen(op, backend, first.device, rule.size(given))
+    if runs == "gpu":
+        return FUSED[op, runs](given, **flags)
+    wide = {name: x.to(state_dtype(x.dtype)) for name, x in given.items()}  # only the gpu kernels read bfloat16
+    if runs == "cpu":
+        output, *states = FUSED[op, runs](wide, **flags)
+    else:
+        output, *states = getattr(chunked if runs == "chunked" else folds, op)(*wide.values(), **flags)
+    return output.to(first.dtype), *states
+
+
+def _zeros(like: Tensor, *shape: int) -> Tensor:
+    return like.new_zeros(shape, dtype=state_dtype(like.dtype))
 
 
 def _fast_weight(W: Tensor | None, k: Tensor, v: Tensor) -> Tensor:
-    return v.new_zeros(*v.shape[:2], v.shape[-1], k.shape[-1]) if W is None else W
+    return _zeros(v, *v.shape[:2], v.shape[-1], k.shape[-1]) if W is None else W
+
+
+def _last(outputs: Tensor) -> Tensor:
+    """The final state of a rule whose outputs are its states."""
+    return outputs[:, :, -1].to(state_dtype(outputs.dtype))
 
 
 def linear_attention(
     q: Sequence, k: Sequence, v: Sequence, W: FastWeight | None = None, *, backend: Backend = "auto"
 ) -> tuple[Sequence, FastWeight]:
     """W' = W + v k^T, o = W' q."""
-    W = _fast_weight(W, k, v)
-    if chosen("linear_attention", backend, q.device) == "chunked":
-        return chunked.linear_attention(W, q, k, v)
-    return fold(reference.linear_attention_step, W, q, k, v)
+    o, W = _run("linear_attention", backend, {"q": q, "k": k, "v": v, "W": _fast_weight(W, k, v)})
+    return o, W
 
 
 def retention(
     q: Sequence,
     k: Sequence,
     v: Sequence,
-    decay: Float[Tensor, "heads"],
+    decay: Float[Tensor, "heads"] | Float[Tensor, "groups heads"],
     W: FastWeight | None = None,
     *,
     backend: Backend = "auto",
 ) -> tuple[Sequence, FastWeight]:
     """W' = decay W + v k^T, o = W' q."""
-    W = _fast_weight(W, k, v)
-    if chosen("retention", backend, q.device) == "chunked":
-        return chunked.retention(W, q, k, v, decay)
-    return fold(partial(reference.retention_step, decay=decay), W, q, k, v)
+    decay = decay[None] if decay.ndim == 1 else decay
+    o, W = _run("retention", backend, {"q": q, "k": k, "v": v, "decay": decay, "W": _fast_weight(W, k, v)})
+    return o, W
 
 
 def delta_rule(
-    q: Sequence,
-    k: Sequence,
-    v: Sequence,
-    beta: Gate,
-    W: FastWeight | None = None,
-    *,
-    backend: Backend = "auto",
+    q: Sequence, k: Sequence, v: Sequence, beta: Gate, W: FastWeight | None = None, *, backend: Backend = "auto"
 ) -> tuple[Sequence, FastWeight]:
     """W' = W + beta (v - W k) k^T, o = W' q."""
-    W = _fast_weight(W, k, v)
-    if chosen("delta_rule", backend, q.device) == "chunked":
-        return chunked.delta_rule(W, q, k, v, beta)
-    return fold(reference.delta_rule_step, W, q, k, v, beta)
+    o, W = _run("delta_rule", backend, {"q": q, "k": k, "v": v, "beta": beta, "W": _fast_weight(W, k, v)})
+    return o, W
 
 
 def recurrent_delta(
@@ -98,12 +155,16 @@ def recurrent_delta(
     *,
     backend: Backend = "auto",
 ) -> tuple[Sequence, tuple[FastWeight, Vector]]:
-    """The delta rule with feedback: R = (R_q, R_k, R_v [groups, heads, dim, dim], r_b [groups, heads, dim])."""
-    chosen("recurrent_delta", backend, q.device)
-    state = (_fast_weight(None, k, v), v.new_zeros(v[:, :, 0].shape)) if state is None else state
-    R_q, R_k, R_v, r_b = R
-    stacked = torch.cat([R_q, R_k, R_v, r_b[..., None, :]], dim=-2)
-    return fold(partial(reference.recurrent_delta_step, R=stacked), state, q, k, v, beta)
+    """The delta rule with feedback of its last output, through R = (R_q, R_k, R_v, r_b).
+
+    R_q and R_k are [groups, heads, key, value], R_v [groups, heads, value, value], r_b [groups, heads, value]; q, k, v
+    and beta are what their softmax, identity and sigmoid are taken of.
+    """
+    W, last = (_fast_weight(None, k, v), _zeros(v, *v.shape[:2], v.shape[-1])) if state is None else state
+    weights = dict(zip(("R_q", "R_k", "R_v", "r_b"), R, strict=True))
+    given = {"q": q, "k": k, "v": v, "beta": beta, **weights, "W": W, "last": last}
+    o, W = _run("recurrent_delta", backend, given)
+    return o, (W, _last(o))
 
 
 def srwm(
@@ -114,11 +175,8 @@ def srwm(
     backend: Backend = "auto",
 ) -> tuple[Sequence, tuple[Tensor, Tensor, Tensor, Tensor]]:
     """The self-referential matrix: W = (W_y, W_q, W_k [groups, heads, dim, dim], w_b [groups, heads, dim, 4])."""
-    chosen("srwm", backend, x.device)
-    whole = per_row(torch.cat(W, dim=-1), len(x))
-    y, whole = fold(partial(reference.srwm_step, read_after_write=read_after_write), whole, x)
-    d = x.shape[-1]
-    W_y, W_q, W_k, w_b = whole.split([d, d, d, 4], dim=-1)
+    weights = dict(zip(("W_y", "W_q", "W_k", "w_b"), W, strict=True))
+    y, W_y, W_q, W_k, w_b = _run("srwm", backend, {"x": x, **weights}, read_after_write=read_after_write)
     return y, (W_y, W_q, W_k, w_b)
 
 
@@ -131,9 +189,9 @@ def elman(
     backend: Backend = "auto",
 ) -> tuple[Sequence, Vector]:
     """h' = tanh(a + R h), or relu."""
-    chosen("elman", backend, a.device)
-    h = a.new_zeros(a[:, :, 0].shape) if h is None else h
-    return fold(partial(reference.elman_step, R=R, relu=relu), h, a)
+    h = _zeros(a, *a.shape[:2], R.shape[-1]) if h is None else h
+    (outputs,) = _run("elman", backend, {"a": a, "R": R, "h": h}, relu=relu)
+    return outputs, _last(outputs)
 
 
 def gru(
@@ -145,9 +203,9 @@ def gru(
     backend: Backend = "auto",
 ) -> tuple[Sequence, Vector]:
     """A gated recurrent unit; `a` and R hold the gates r, z, n one after the other."""
-    chosen("gru", backend, a.device)
-    h = a.new_zeros(*a.shape[:2], R.shape[-1]) if h is None else h
-    return fold(partial(reference.gru_step, R=R, b=per_row(b, len(a))), h, a)
+    h = _zeros(a, *a.shape[:2], R.shape[-1]) if h is None else h
+    (outputs,) = _run("gru", backend, {"a": a, "R": R, "b": b, "h": h})
+    return outputs, _last(outputs)
 
 
 def lstm(
@@ -158,9 +216,10 @@ def lstm(
     backend: Backend = "auto",
 ) -> tuple[Sequence, tuple[Vector, Vector]]:
     """Long short-term memory; `a` and R hold the gates i, f, g, o one after the other; the state is (h, c)."""
-    chosen("lstm", backend, a.device)
-    zero = a.new_zeros(*a.shape[:2], R.shape[-1])
-    return fold(partial(reference.lstm_step, R=R), (zero, zero) if state is None else state, a)
+    zero = _zeros(a, *a.shape[:2], R.shape[-1])
+    h, c = (zero, zero) if state is None else state
+    outputs, c = _run("lstm", backend, {"a": a, "R": R, "h": h, "c": c})
+    return outputs, (_last(outputs), c)
 
 
 def elementwise_lstm(
@@ -173,10 +232,9 @@ def elementwise_lstm(
     backend: Backend = "auto",
 ) -> tuple[Sequence, Vector]:
     """The recurrence of the e-LSTM: its outputs are the cells c."""
-    chosen("elementwise_lstm", backend, z.device)
-    c = z.new_zeros(z[:, :, 0].shape) if c is None else c
-    step = partial(reference.elementwise_lstm_step, w_z=per_row(w_z, len(z)), w_f=per_row(w_f, len(z)))
-    return fold(step, c, z, f)
+    c = _zeros(z, *z.shape[:2], z.shape[-1]) if c is None else c
+    (outputs,) = _run("elementwise_lstm", backend, {"z": z, "f": f, "w_z": w_z, "w_f": w_f, "c": c})
+    return outputs, _last(outputs)
 
 
 def diagonal_scan(
@@ -187,10 +245,23 @@ def diagonal_scan(
     backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor]:
     """h' = a h + b element by element, real or complex; `a` may be broadcast."""
-    h = b.new_zeros(b[:, :, 0].shape) if h is None else h
-    if chosen("diagonal_scan", backend, b.device) == "chunked":
-        return chunked.diagonal_scan(h, a, b)
-    return fold(reference.diagonal_scan_step, h, a.expand_as(b), b)
+    if b.ndim < 3:
+        raise BadInput(f"diagonal_scan: b has shape {list(b.shape)}; expected at least 3 axes (batch, heads, time)")
+    try:
+        a = a.expand_as(b)
+    except RuntimeError:
+        raise BadInput(
+            f"diagonal_scan: a has shape {list(a.shape)}; expected one that broadcasts to b's, {list(b.shape)}"
+        ) from None
+    state = b.shape[:2] + b.shape[3:]
+    if h is not None and h.shape != state:
+        raise BadInput(f"diagonal_scan: h has shape {list(h.shape)}; expected {list(state)} (batch, heads, dims)")
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    h = _zeros(b.to(dtype), *state) if h is None else h
+    given = {"a": a.to(dtype), "b": b.to(dtype), "h": h}
+    flat = {name: x.reshape(*x.shape[: 2 if name == "h" else 3], -1) for name, x in given.items()}
+    (outputs,) = _run("diagonal_scan", backend, flat)
+    return outputs.view(b.shape), _last(outputs).reshape(state)
 
 
 def selective_scan(
@@ -204,8 +275,6 @@ def selective_scan(
     backend: Backend = "auto",
 ) -> tuple[Sequence, Tensor]:
     """h' = exp(dt A) h + dt x B^T, y = h' C."""
-    h = x.new_zeros(*x.shape[:2], x.shape[-1], A.shape[-1]) if h is None else h
-    A = per_row(A, len(x))
-    if chosen("selective_scan", backend, x.device) == "chunked":
-        return chunked.selective_scan(h, x, dt, B, C, A)
-    return fold(partial(reference.selective_scan_step, A=A), h, x, dt, B, C)
+    h = _zeros(x, *x.shape[:2], x.shape[-1], A.shape[-1]) if h is None else h
+    y, h = _run("selective_scan", backend, {"x": x, "dt": dt, "A": A, "B": B, "C": C, "h": h})
+    return y, h

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from assay.ops.reference import per_row
+
 CHUNK = 64
 
 
@@ -16,23 +18,23 @@ def _chunks(*inputs: Tensor) -> zip[tuple[Tensor, ...]]:
     return zip(*(x.split(CHUNK, dim=2) for x in inputs), strict=True)
 
 
-def retention(W: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+def retention(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
     """o_i = decay^(i+1) W q_i + sum_{j<=i} decay^(i-j) (q_i . k_j) v_j."""
-    outputs = []
+    outputs, decay = [], per_row(decay, len(q))[..., None, None]
     for q_c, k_c, v_c in _chunks(q, k, v):
         n = q_c.shape[2]
         i = torch.arange(n, device=q.device)
         lag = (i[:, None] - i).clamp(min=0)
-        past = decay[:, None, None] ** lag * (i[:, None] >= i)
+        past = decay**lag * (i[:, None] >= i)
         scores = (q_c @ k_c.mT) * past
-        since = decay[:, None, None] ** (i + 1)[:, None]
+        since = decay ** (i + 1)[:, None]
         outputs.append(scores @ v_c + since * (q_c @ W.mT))
-        until = decay[:, None, None] ** (n - 1 - i)[:, None]
-        W = decay[:, None, None] ** n * W + (until * v_c).mT @ k_c
+        until = decay ** (n - 1 - i)[:, None]
+        W = decay**n * W + (until * v_c).mT @ k_c
     return torch.cat(outputs, dim=2), W
 
 
-def linear_attention(W: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def linear_attention(q: Tensor, k: Tensor, v: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
     """o_i = W q_i + sum_{j<=i} (q_i . k_j) v_j."""
     outputs = []
     for q_c, k_c, v_c in _chunks(q, k, v):
@@ -41,7 +43,7 @@ def linear_attention(W: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor
     return torch.cat(outputs, dim=2), W
 
 
-def delta_rule(W: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
     """The WY form: the writes u_i of a chunk solve u_i = beta_i (v_i - W k_i - sum_{j<i} (k_j . k_i) u_j).
 
     A unit lower triangular system; then the chunk is linear attention over the pairs (k_i, u_i).
@@ -55,10 +57,10 @@ def delta_rule(W: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tupl
     return torch.cat(outputs, dim=2), W
 
 
-def diagonal_scan(h: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def diagonal_scan(a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor]:
     """All h_t = a_t h_{t-1} + b_t of a chunk by doubling: after round r every entry covers the last 2^r steps."""
     outputs = []
-    for a_c, b_c in _chunks(a.expand_as(b), b):
+    for a_c, b_c in _chunks(a, b):
         b_c = torch.cat([b_c[:, :, :1] + a_c[:, :, :1] * h[:, :, None], b_c[:, :, 1:]], dim=2)
         reach = 1
         while reach < b_c.shape[2]:
@@ -67,11 +69,11 @@ def diagonal_scan(h: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
             reach *= 2
         h = b_c[:, :, -1]
         outputs.append(b_c)
-    return torch.cat(outputs, dim=2), h
+    return (torch.cat(outputs, dim=2),)
 
 
-def selective_scan(h: Tensor, x: Tensor, dt: Tensor, B: Tensor, C: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
+def selective_scan(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """A diagonal scan over [batch, heads, time, dim, state], read by C."""
-    a = torch.exp(dt[..., None] * A[..., None, :, :])
-    states, h = diagonal_scan(h, a, (dt * x)[..., None] * B[..., None, :])
-    return (states @ C[..., None])[..., 0], h
+    a = torch.exp(dt[..., None] * per_row(A, len(x))[..., None, :, :])
+    (states,) = diagonal_scan(a, (dt * x)[..., None] * B[..., None, :], h)
+    return (states @ C[..., None])[..., 0], states[:, :, -1]

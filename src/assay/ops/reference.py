@@ -56,8 +56,8 @@ def linear_attention_step(W: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[T
 
 
 def retention_step(W: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
-    """W' = decay W + v k^T, o = W' q, with one decay per head (Sun et al. 2023)."""
-    W = decay[:, None, None] * W + outer(v, k)
+    """W' = decay W + v k^T, o = W' q, with a decay [batch, heads] (Sun et al. 2023)."""
+    W = decay[..., None, None] * W + outer(v, k)
     return apply(W, q), W
 
 

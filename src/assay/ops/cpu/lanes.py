@@ -1,0 +1,187 @@
+"""Sixteen rows side by side: a block holds rows of one group and head, and lane is the last axis of everything in it.
+
+A matrix W [n, m] of a block is n m vectors; a weight R [out, in] that the rows share stays as it is.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+from torch import Tensor
+
+from assay.ops.cpu.functions import exp
+from assay.ops.cpu.jit import inline
+from assay.ops.cpu.vector import LANES, larger, load, store, zero
+
+CACHED = 2**19  # bytes of states that are kept while a segment runs backwards, about half of a core's cache
+
+
+def blocks_of(rows: int, groups: int, heads: int) -> int:
+    """How many blocks a batch of rows has, over all groups and heads."""
+    return groups * heads * -(-(rows // groups) // LANES)
+
+
+def history(like: Tensor, blocks: int, *shape: int) -> Tensor:
+    """Uninitialised [blocks, *shape, lanes]."""
+    return like.new_empty((blocks, *shape, LANES))
+
+
+def segment(time: int, state: int, like: Tensor) -> int:
+    """How many steps apart the kept states are: the backward pass computes those between anew, all at once."""
+    fitting = CACHED // (state * LANES * like.element_size())
+    return min(time, max(8, isqrt(time), fitting))
+
+
+@inline
+def place(block, rows, groups, heads):
+    """A block's group, head, first row, and number of rows."""
+    per_group = rows // groups
+    per_head = (per_group + LANES - 1) // LANES
+    group, rest = divmod(block, heads * per_head)
+    head, part = divmod(rest, per_head)
+    first = group * per_group + part * LANES
+    return group, head, first, min(LANES, (group + 1) * per_group - first)
+
+
+@inline
+def take(scratch, start, count):
+    """Some of a scratch's vectors."""
+    return scratch[start * LANES : (start + count) * LANES]
+
+
+# -- between rows and lanes ----------------------------------------------------------------------------------------
+
+
+@inline
+def gather(x, first, count, head, t, into):
+    """into[i, lane] = x[first + lane, head, t, i]; lanes without a row get zeros."""
+    for lane in range(LANES):
+        for i in range(x.shape[3]):
+            into[i * LANES + lane] = x[first + lane, head, t, i] if lane < count else 0
+
+
+@inline
+def scatter(out, first, count, head, t, x):
+    """x[first + lane, head, t, i] = out[i, lane]."""
+    for lane in range(count):
+        for i in range(x.shape[3]):
+            x[first + lane, head, t, i] = out[i * LANES + lane]
+
+
+@inline
+def gather_matrix(x, first, count, head, into):
+    """into[i, c, lane] = x[first + lane, head, i, c]; lanes without a row get zeros."""
+    n, m = x.shape[2], x.shape[3]
+    for lane in range(LANES):
+        for i in range(n):
+            for c in range(m):
+                into[(i * m + c) * LANES + lane] = x[first + lane, head, i, c] if lane < count else 0
+
+
+@inline
+def scatter_matrix(out, first, count, head, x):
+    """x[first + lane, head, i, c] = out[i, c, lane]."""
+    n, m = x.shape[2], x.shape[3]
+    for lane in range(count):
+        for i in range(n):
+            for c in range(m):
+                x[first + lane, head, i, c] = out[(i * m + c) * LANES + lane]
+
+
+@inline
+def copy(x, into):
+    for i in range(len(into) // LANES):
+        store(into, i, load(x, i))
+
+
+@inline
+def total(x):
+    """The sum of a vector's lanes, in memory."""
+    summed = x[0]
+    for lane in range(1, LANES):
+        summed += x[lane]
+    return summed
+
+
+# -- products ------------------------------------------------------------------------------------------------------
+
+
+@inline
+def times(x, W, out, n, m):
+    """out = x W, for W [n, m]."""
+    for c in range(m):
+        store(out, c, load(x, 0) * load(W, c))
+    for i in range(1, n):
+        x_i = load(x, i)
+        for c in range(m):
+            store(out, c, load(out, c) + x_i * load(W, i * m + c))
+
+
+@inline
+def rows(W, x, out, n, m):
+    """out = W x, for W [n, m]."""
+    for i in range(n):
+        even, odd = load(W, i * m) * load(x, 0), zero(W)
+        for c in range(1, m - 1, 2):
+            odd = odd + load(W, i * m + c) * load(x, c)
+            even = even + load(W, i * m + c + 1) * load(x, c + 1)
+        if m % 2 == 0:
+            odd = odd + load(W, i * m + m - 1) * load(x, m - 1)
+        store(out, i, even + odd)
+
+
+@inline
+def add_outer(a, b, W, n, m):
+    """W += a b^T, for W [n, m]."""
+    for i in range(n):
+        a_i = load(a, i)
+        for c in range(m):
+            store(W, i * m + c, load(W, i * m + c) + a_i * load(b, c))
+
+
+@inline
+def weigh(R, x, out):
+    """out += R x, with one R [out, in] for all lanes; four of its rows at a time, to read x a quarter as often."""
+    whole = R.shape[0] - R.shape[0] % 4
+    for j in range(0, whole, 4):
+        a, b, c, d = load(out, j), load(out, j + 1), load(out, j + 2), load(out, j + 3)
+        for i in range(R.shape[1]):
+            x_i = load(x, i)
+            a, b, c, d = a + R[j, i] * x_i, b + R[j + 1, i] * x_i, c + R[j + 2, i] * x_i, d + R[j + 3, i] * x_i
+        store(out, j, a)
+        store(out, j + 1, b)
+        store(out, j + 2, c)
+        store(out, j + 3, d)
+    for j in range(whole, R.shape[0]):
+        a = load(out, j)
+        for i in range(R.shape[1]):
+            a = a + R[j, i] * load(x, i)
+        store(out, j, a)
+
+
+# -- softmax -------------------------------------------------------------------------------------------------------
+
+
+@inline
+def softmax(z, out, n):
+    """out = softmax(z) over n vectors."""
+    top = load(z, 0)
+    for i in range(1, n):
+        top = larger(top, load(z, i))
+    total = zero(z)
+    for i in range(n):
+        e = exp(load(z, i) - top)
+        total = total + e
+        store(out, i, e)
+    for i in range(n):
+        store(out, i, load(out, i) / total)
+
+
+@inline
+def softmax_back(p, dp, dz, n):
+    """dz = p (dp - p . dp)."""
+    dot = load(p, 0) * load(dp, 0)
+    for i in range(1, n):
+        dot = dot + load(p, i) * load(dp, i)
+    for i in range(n):
+        store(dz, i, load(p, i) * (load(dp, i) - dot))

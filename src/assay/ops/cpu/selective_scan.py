@@ -1,0 +1,101 @@
+"""The selective scan; a block is one row and head."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from assay.ops.cpu.functions import exp
+from assay.ops.cpu.jit import kernel, launch
+from assay.ops.grouped import group_sum
+
+Tensors = tuple[Tensor, ...]
+SEGMENT = 16  # steps between the states that the forward pass keeps
+
+
+def outputs(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> Tensors:
+    """y and the final state; then the states at the start of every segment."""
+    segments = -(-x.shape[2] // SEGMENT)
+    return torch.empty_like(x), torch.empty_like(h), h.new_empty(*h.shape[:2], segments, *h.shape[2:])
+
+
+def forward(made: Tensors, x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> None:
+    y, last, starts = made
+    last.copy_(h)
+    launch(_forward, x.shape[0] * x.shape[1], 0, x, dt, A, B, C, last, y, starts)
+
+
+def backward(
+    made: Tensors, grads: Tensors, x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor
+) -> Tensors:
+    dy, d_last = grads
+    dx, ddt, dB, dC, dh = (torch.empty_like(a) for a in (x, dt, B, C, h))
+    dh.copy_(d_last)
+    dA = torch.empty_like(h)
+    scratch = (SEGMENT + 1) * h.shape[2] * h.shape[3]
+    launch(_backward, x.shape[0] * x.shape[1], scratch, x, dt, A, B, C, made[2], dy, dx, ddt, dA, dB, dC, dh)
+    return dx, ddt, group_sum(dA, len(A)), dB, dC, dh
+
+
+@kernel
+def _forward(start, stop, scratch, x, dt, A, B, C, state, y, starts):
+    rows, H, T, D = x.shape
+    N = A.shape[3]
+    for block in range(start, stop):
+        row, head = divmod(block, H)
+        A_r, h = A[row * len(A) // rows, head], state[row, head]
+        for t in range(T):
+            if t % SEGMENT == 0:
+                starts[row, head, t // SEGMENT] = h
+            B_t, C_t = B[row, head, t], C[row, head, t]
+            for i in range(D):
+                step = dt[row, head, t, i]
+                fresh = step * x[row, head, t, i]
+                y_i = fresh - fresh
+                for n in range(N):
+                    h_n = exp(step * A_r[i, n]) * h[i, n] + fresh * B_t[n]
+                    h[i, n] = h_n
+                    y_i += h_n * C_t[n]
+                y[row, head, t, i] = y_i
+
+
+@kernel
+def _backward(start, stop, scratch, x, dt, A, B, C, starts, dy, dx, ddt, dA, dB, dC, d_state):
+    """h_t = g h + dt x B with g = exp(dt A): the states of a segment are computed anew, then walked back."""
+    rows, H, T, D = x.shape
+    N = A.shape[3]
+    states = scratch.reshape(SEGMENT + 1, D, N)
+    for block in range(start, stop):
+        row, head = divmod(block, H)
+        A_r, dh, dA_r = A[row * len(A) // rows, head], d_state[row, head], dA[row, head]
+        dA_r[:] = 0
+        for part in range(starts.shape[2] - 1, -1, -1):
+            begin, end = part * SEGMENT, min(T, (part + 1) * SEGMENT)
+            states[0] = starts[row, head, part]
+            for t in range(begin, end):
+                before, after, B_t = states[t - begin], states[t - begin + 1], B[row, head, t]
+                for i in range(D):
+                    step = dt[row, head, t, i]
+                    fresh = step * x[row, head, t, i]
+                    for n in range(N):
+                        after[i, n] = exp(step * A_r[i, n]) * before[i, n] + fresh * B_t[n]
+            for t in range(end - 1, begin - 1, -1):
+                before, after = states[t - begin], states[t - begin + 1]
+                B_t, C_t, dB_t, dC_t = B[row, head, t], C[row, head, t], dB[row, head, t], dC[row, head, t]
+                dB_t[:] = 0
+                dC_t[:] = 0
+                for i in range(D):
+                    step, x_i, dy_i = dt[row, head, t, i], x[row, head, t, i], dy[row, head, t, i]
+                    d_fresh = d_step = step - step
+                    for n in range(N):
+                        d_n = dh[i, n] + dy_i * C_t[n]
+                        dC_t[n] += dy_i * after[i, n]
+                        dB_t[n] += d_n * step * x_i
+                        g = exp(step * A_r[i, n])
+                        d_exponent = d_n * before[i, n] * g
+                        dA_r[i, n] += d_exponent * step
+                        d_step += d_exponent * A_r[i, n]
+                        d_fresh += d_n * B_t[n]
+                        dh[i, n] = d_n * g
+                    dx[row, head, t, i] = d_fresh * step
+                    ddt[row, head, t, i] = d_step + d_fresh * x_i

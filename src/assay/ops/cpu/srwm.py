@@ -1,0 +1,176 @@
+"""The self-referential weight matrix, W = [W_y | W_q | W_k | w_b] with M = 3 D + 4 columns."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from assay.ops.cpu.functions import sigmoid
+from assay.ops.cpu.jit import inline, kernel, launch
+from assay.ops.cpu.lanes import (
+    add_outer,
+    blocks_of,
+    copy,
+    gather,
+    gather_matrix,
+    history,
+    place,
+    rows,
+    scatter,
+    scatter_matrix,
+    segment,
+    softmax,
+    softmax_back,
+    take,
+    times,
+    total,
+)
+from assay.ops.cpu.vector import LANES, load, splat, store, zero
+
+Tensors = tuple[Tensor, ...]
+
+
+def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, read_after_write: bool) -> Tensors:
+    """y and the final matrices; then, by block: softmax(q) and softmax(k); beta; (q - k) W; states to start from."""
+    B, H, T, D = x.shape
+    M, blocks = 3 * D + 4, blocks_of(B, len(W_y), H)
+    finals = (x.new_empty(B, H, *W.shape[2:]) for W in (W_y, W_q, W_k, w_b))
+    starts = -(-T // segment(T, D * M, x))
+    return (
+        torch.empty_like(x),
+        *finals,
+        history(x, blocks, T, 2 * D),
+        history(x, blocks, T, 4),
+        history(x, blocks, T, M),
+        history(x, blocks, starts, D, M),
+    )
+
+
+def forward(made: Tensors, x: Tensor, *W: Tensor, read_after_write: bool) -> None:
+    y, *finals, qk, beta, m, starts = made
+    D = x.shape[-1]
+    final = x.new_empty(*x.shape[:2], D, 3 * D + 4)
+    steps = segment(x.shape[2], D * (3 * D + 4), x)
+    saved = (qk.flatten(2), beta.flatten(2), m.flatten(2), starts.flatten(2))
+    scratch = (D * (3 * D + 4) + 2 * D + 2 * (3 * D + 4)) * LANES
+    launch(_forward, len(qk), scratch, x, torch.cat(W, -1), y, final, *saved, steps, read_after_write)
+    for out, part in zip(finals, final.split([D, D, D, 4], -1), strict=True):
+        out.copy_(part)
+
+
+def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool) -> Tensors:
+    _, _, _, _, _, qk, beta, m, starts = made
+    dy, *dfinal = grads
+    D = x.shape[-1]
+    M, G, H = 3 * D + 4, len(W[0]), x.shape[1]
+    steps = segment(x.shape[2], D * M, x)
+    dx, dW = torch.empty_like(x), x.new_empty(len(qk), D, M)
+    saved = (qk.flatten(2), beta.flatten(2), m.flatten(2), starts.flatten(2))
+    scratch = ((steps + 1) * D * M + 5 * D + 4 * M) * LANES
+    launch(_backward, len(qk), scratch, x, dy, torch.cat(dfinal, -1), *saved, dx, dW, steps, G, read_after_write)
+    summed = dW.view(G, H, -1, D, M).sum(2)
+    return dx, *summed.split([D, D, D, 4], -1)
+
+
+@inline
+def _written(beta, m, u, D):
+    """u = rates * m: each of the four parts of W is written with its own beta."""
+    for c in range(3 * D + 4):
+        store(u, c, load(beta, min(c // D, 3)) * load(m, c))
+
+
+@inline
+def _difference(a, b, out, n):
+    for i in range(n):
+        store(out, i, load(a, i) - load(b, i))
+
+
+@kernel
+def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps, read_after_write):
+    B, H, T, D = x.shape
+    G, M = W_0.shape[0], W_0.shape[3]
+    W, x_t, p = take(scratch, 0, D * M), take(scratch, D * M, D), take(scratch, D * M + D, D)
+    z, u = take(scratch, D * M + 2 * D, M), take(scratch, D * M + 2 * D + M, M)
+    for block in range(start, stop):
+        group, head, first, count = place(block, B, G, H)
+        for i in range(D):
+            for c in range(M):
+                store(W, i * M + c, splat(W_0[group, head, i, c]))
+        for t in range(T):
+            q, k = take(qk[block, t], 0, D), take(qk[block, t], D, D)
+            if t % steps == 0:
+                copy(W, starts[block, t // steps])
+            gather(x, first, count, head, t, x_t)
+            times(x_t, W, z, D, M)
+            softmax(take(z, D, D), q, D)
+            softmax(take(z, 2 * D, D), k, D)
+            for i in range(4):
+                store(beta[block, t], i, sigmoid(load(z, 3 * D + i)))
+            _difference(q, k, p, D)
+            times(p, W, m[block, t], D, M)
+            _written(beta[block, t], m[block, t], u, D)
+            add_outer(k, u, W, D, M)
+            if read_after_write:
+                times(x_t, W, z, D, M)
+            scatter(z, first, count, head, t, y)
+        scatter_matrix(W, first, count, head, final)
+
+
+@kernel
+def _backward(start, stop, scratch, x, dy, dfinal, qk, beta, m, starts, dx, dW_0, steps, G, read_after_write):
+    B, H, T, D = x.shape
+    M = dfinal.shape[3]
+    states, dW, rest = take(scratch, 0, steps * D * M), take(scratch, steps * D * M, D * M), (steps + 1) * D * M
+    x_t, dx_t, p = take(scratch, rest, D), take(scratch, rest + D, D), take(scratch, rest + 2 * D, D)
+    dp, dk, rest = take(scratch, rest + 3 * D, D), take(scratch, rest + 4 * D, D), rest + 5 * D
+    u, du = take(scratch, rest, M), take(scratch, rest + M, M)
+    dm, dz = take(scratch, rest + 2 * M, M), take(scratch, rest + 3 * M, M)
+    for block in range(start, stop):
+        _, head, first, count = place(block, B, G, H)
+        gather_matrix(dfinal, first, count, head, dW)
+        for part in range(starts.shape[1] - 1, -1, -1):
+            begin, end = part * steps, min(T, (part + 1) * steps)
+            copy(starts[block, part], take(states, 0, D * M))
+            for t in range(begin, end - 1):
+                W, after = take(states, (t - begin) * D * M, D * M), take(states, (t - begin + 1) * D * M, D * M)
+                copy(W, after)
+                _written(beta[block, t], m[block, t], u, D)
+                add_outer(take(qk[block, t], D, D), u, after, D, M)
+            for t in range(end - 1, begin - 1, -1):
+                W = take(states, (t - begin) * D * M, D * M)
+                q, k, beta_t, m_t = take(qk[block, t], 0, D), take(qk[block, t], D, D), beta[block, t], m[block, t]
+                gather(x, first, count, head, t, x_t)
+                gather(dy, first, count, head, t, dz)
+                _written(beta_t, m_t, u, D)
+                if read_after_write:  # y = x W_y + (x . k) u_y
+                    for i in range(D):
+                        for c in range(D):
+                            store(dW, i * M + c, load(dW, i * M + c) + load(x_t, i) * load(dz, c))
+                # W' = W + k^T u, u = rates * (q - k) W
+                times(k, dW, du, D, M)
+                rows(dW, u, dk, D, M)
+                _written(beta_t, du, dm, D)
+                _difference(q, k, p, D)
+                rows(W, dm, dp, D, M)
+                add_outer(p, dm, dW, D, M)
+                _difference(dk, dp, dk, D)
+                softmax_back(q, dp, take(dz, D, D), D)
+                softmax_back(k, dk, take(dz, 2 * D, D), D)
+                for i in range(4):
+                    b, dbeta = load(beta_t, i), zero(x_t)
+                    for c in range(i * D, (i + 1) * D if i < 3 else M):
+                        dbeta = dbeta + load(m_t, c) * load(du, c)
+                    store(dz, 3 * D + i, dbeta * b * (1 - b))
+                rows(W, dz, dx_t, D, M)
+                if read_after_write:
+                    shared = zero(x_t)
+                    for c in range(D):
+                        shared = shared + load(u, c) * load(dz, c)
+                        store(dz, c, zero(x_t))
+                    for i in range(D):
+                        store(dx_t, i, load(dx_t, i) + load(k, i) * shared)
+                add_outer(x_t, dz, dW, D, M)
+                scatter(dx_t, first, count, head, t, dx)
+        for i in range(D):
+            for c in range(M):
+                dW_0[block, i, c] = total(take(dW, i * M + c, 1))

@@ -1,0 +1,22 @@
+"""Gradients of weights that a group's rows share, from what a kernel writes anyway: one matrix product, no atomics."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def before(first: Tensor, outputs: Tensor) -> Tensor:
+    """What each step saw: the first state, then all outputs but the last."""
+    return torch.cat([first[:, :, None].to(outputs.dtype), outputs[:, :, :-1]], dim=2)
+
+
+def weight_gradient(dz: Tensor, x: Tensor, groups: int) -> Tensor:
+    """The gradient of R in z = R x: sum over a group's rows and time of dz x^T, [groups, heads, out, in]."""
+    dz, x = (a.reshape(groups, -1, *a.shape[1:]).transpose(1, 2).flatten(2, 3) for a in (dz, x))
+    return dz.mT @ x
+
+
+def group_sum(rows: Tensor, groups: int) -> Tensor:
+    """Sum over each group's rows."""
+    return rows.reshape(groups, -1, *rows.shape[1:]).sum(1)
