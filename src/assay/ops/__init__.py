@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, get_args
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from assay.description import BadInput, suggestion
 from assay.ops import chunked, folds
 from assay.ops.fused import FUSED
-from assay.ops.rules import LIMIT, RULES, state_dtype
+from assay.ops.rules import LIMIT, RULES, Like, state_dtype
 
 Backend = Literal["auto", "reference", "chunked", "cpu", "gpu"]
 BACKENDS = get_args(Backend)
@@ -85,12 +85,20 @@ def _installed(library: str) -> bool:
     return importlib.util.find_spec(library) is not None
 
 
+@lru_cache(4096)  # the same shapes come again and again
+def _checked(op: str, *inputs: Like) -> int:
+    """The head size of inputs; BadInput if they do not fit together."""
+    rule = RULES[op]
+    given = dict(zip(rule.inputs, inputs, strict=True))
+    rule.check(given)
+    return rule.size(given)
+
+
 def _run(op: str, backend: Backend, given: dict[str, Tensor], **flags: bool) -> tuple[Tensor, ...]:
     """Check what is given, and run it."""
-    rule = RULES[op]
-    rule.check(given)
     first = next(iter(given.values()))
-    runs = chosen(op, backend, first.device, rule.size(given))
+    size = _checked if not torch.compiler.is_compiling() else _checked.__wrapped__
+    runs = chosen(op, backend, first.device, size(op, *(Like(x.shape, x.dtype, x.device) for x in given.values())))
     if runs == "gpu":
         return FUSED[op, runs](given, **flags)
     wide = {name: x.to(state_dtype(x.dtype)) for name, x in given.items()}  # only the gpu kernels read bfloat16

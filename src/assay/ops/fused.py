@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -47,13 +48,16 @@ class Fused:
 
     def __call__(self, given: dict[str, Tensor], **flags: bool) -> Tensors:
         """The rule's outputs."""
+        arguments = *(x.contiguous() for x in given.values()), *(flags[f] for f in self.rule.flags)
+        if _plain():
+            return _Direct.apply(self, *arguments)  # type: ignore[no-any-return, no-untyped-call]
         self._refuse_transforms(given)
-        made = self.op(*(x.contiguous() for x in given.values()), *(flags[f] for f in self.rule.flags))
+        made = self.op(*arguments)
         return tuple(made[: len(self.rule.outputs)]) if isinstance(made, tuple | list) else (made,)
 
     # -- what PyTorch calls --------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def _kernel(self) -> ModuleType:
         return importlib.import_module(f"assay.ops.{self.backend}.{self.rule.name}")
 
@@ -92,13 +96,15 @@ class Fused:
         ctx.save_for_backward(*outputs, *tensors)
 
     def _gradient(self, ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        saved, inputs = ctx.saved_tensors[: len(grads)], ctx.saved_tensors[len(grads) :]
+        count = len(ctx.saved_tensors) - len(self.rule.inputs)
+        saved, inputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         differentiable = len(self.rule.outputs)
         arriving = [
             torch.zeros_like(out) if grad is None else grad.to(out.dtype)
             for out, grad in zip(saved[:differentiable], grads[:differentiable], strict=True)
         ]
-        return *self.backward(list(saved), arriving, list(inputs), *ctx.flags), *(None for _ in ctx.flags)
+        run = self._backward if _plain() and not torch.is_grad_enabled() else self.backward
+        return *run(list(saved), arriving, list(inputs), *ctx.flags), *(None for _ in ctx.flags)
 
     def _vmap(self, info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
         """Fold the mapped axis into the batch; and into the groups, unless one group's weight serves all."""
@@ -136,6 +142,31 @@ class Fused:
             f"{self.rule.name}: the backward pass of the {self.backend} kernel runs outside of vmap; "
             "map the forward pass and call .backward() on the sum, or use backend='reference'"
         )
+
+
+class _Direct(torch.autograd.Function):
+    """The operator without PyTorch's dispatcher, which takes longer than a small kernel; for plain tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, fused: Fused, *arguments: Any) -> Tensors:
+        made = fused._forward(*arguments)
+        ctx.fused = fused
+        fused._keep(ctx, arguments, made)
+        return made[: len(fused.rule.outputs)] if isinstance(made, tuple) else (made,)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        return None, *ctx.fused._gradient(ctx, *grads)
+
+
+def _plain() -> bool:
+    """Whether nothing watches but autograd: no vmap, no tracing, no mode, no forward derivatives."""
+    return (
+        not torch.compiler.is_compiling()
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._len_torch_dispatch_stack() == 0
+        and forward_ad._current_level < 0
+    )
 
 
 def _own(grad: Tensor) -> Tensor:

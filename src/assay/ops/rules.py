@@ -8,14 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from assay.description import BadInput
 
 LIMIT = 128  # the largest head size of the gpu kernels
 AXES = {"B": "batch", "G": "groups", "H": "heads", "T": "time", "K": "key", "V": "value", "D": "dim", "N": "state"}
+
+
+class Like(NamedTuple):
+    """What a check looks at of a tensor."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Rule:
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", frozenset(n for n, axes in self.inputs.items() if axes[0] == "G"))
 
-    def check(self, given: Mapping[str, Tensor]) -> None:
+    def check(self, given: Mapping[str, Like]) -> None:
         """Raise BadInput where shapes, dtypes or devices do not fit together; says which argument and what would."""
         sizes: dict[str, int] = {}
         for name, spec in self.inputs.items():
@@ -56,16 +64,17 @@ class Rule:
         self._check_dtypes(given)
 
     def _bind(self, name: str, shape: list[int], axes: list[str], sizes: dict[str, int]) -> None:
-        named = _spelt(" ".join(axes))
         if len(shape) != len(axes):
+            named = _spelt(" ".join(axes))
             raise BadInput(f"{self.name}: {name} has shape {shape}; expected {len(axes)} axes ({named})")
         for axis, size in zip(axes, shape, strict=True):
             if size < 1 and axis != "B":
+                named = _spelt(" ".join(axes))
                 raise BadInput(f"{self.name}: {name} has shape {shape}; expected every axis but batch >= 1 ({named})")
             if axis.isalpha():
                 sizes.setdefault(axis, size)
 
-    def _check_dtypes(self, given: Mapping[str, Tensor]) -> None:
+    def _check_dtypes(self, given: Mapping[str, Like]) -> None:
         first = next(iter(self.inputs))
         dtype = given[first].dtype
         if dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.complex128):
@@ -78,7 +87,7 @@ class Rule:
                 said, wanted = (str(d).removeprefix("torch.") for d in (given[name].dtype, expected))
                 raise BadInput(f"{self.name}: {name} is {said}; expected {wanted}, since {first} is {dtype}")
 
-    def size(self, given: Mapping[str, Tensor]) -> int:
+    def size(self, given: Mapping[str, Like]) -> int:
         """The largest of the head sizes that the gpu kernels bound."""
         named = ((axis, i, name) for name, spec in self.inputs.items() for i, axis in enumerate(spec.split()))
         return max((given[name].shape[i] for axis, i, name in named if axis in self.bounded), default=1)

@@ -1,0 +1,48 @@
+"""What the kernels share: functions in Triton, and how a launch is sized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def sigmoid(x):
+    return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def tanh(x):
+    """By its series near zero, where 2 sigmoid(2x) - 1 would lose the leading digits."""
+    s = x * x
+    p = -929569.0 / 638512875.0
+    p = p * s + 21844.0 / 6081075.0
+    p = p * s - 1382.0 / 155925.0
+    p = p * s + 62.0 / 2835.0
+    p = p * s - 17.0 / 315.0
+    p = p * s + 2.0 / 15.0
+    p = p * s - 1.0 / 3.0
+    near = x + x * s * p
+    far = 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
+    return tl.where(s < 0.015625, near, far)
+
+
+@triton.jit
+def softmax(z, mask):
+    """Over a vector, zero where it is masked."""
+    e = tl.where(mask, tl.exp(z - tl.max(tl.where(mask, z, float("-inf")), 0)), 0.0)
+    return e / tl.sum(e, 0)
+
+
+def padded(size: int, least: int = 1) -> int:
+    """The next power of two."""
+    return max(least, triton.next_power_of_2(size))
+
+
+def state_type(x: Tensor) -> Any:
+    """The type that a kernel computes in: float64 for float64 and float32 for everything else."""
+    return tl.float64 if x.dtype in (torch.float64, torch.complex128) else tl.float32

@@ -1,0 +1,102 @@
+"""What the networks with recurrent matrices share: tiles of rows, products with a gate's matrix, and its gradient.
+
+A program runs a tile of rows of one group and head through all of time. Small matrices stay in shared memory. Large
+ones stream from the cache at every step, some rows at a time; what they multiply goes through global memory then,
+because a part of a tile cannot be taken from registers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from assay.ops.gpu.common import padded
+
+PRECISION = "ieee"  # of products in float32; "tf32x3" takes the tensor cores and is nearly as exact
+MULTIPROCESSORS = 132  # of an H200
+
+
+@triton.jit
+def tile(rows, heads, ROWS: tl.constexpr):
+    """What a program works on: its sequences, numbered along batch and heads; which of them exist; its matrix."""
+    tiles = tl.cdiv(rows, ROWS)
+    matrix = tl.program_id(0) // tiles
+    row = tl.program_id(0) % tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    sequence = (matrix // heads * rows + row).to(tl.int64) * heads + matrix % heads
+    return sequence, row < rows, matrix.to(tl.int64)
+
+
+@triton.jit
+def load(pointers, mask, like):
+    """In the type of the state."""
+    return tl.load(pointers, mask=mask, other=0.0).to(like.dtype)
+
+
+@triton.jit
+def load_rows(R, start, end, D: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    """Rows of a matrix with D columns, zeros from its end on."""
+    row, column = start + tl.arange(0, COUNT)[:, None], tl.arange(0, BLOCK)[None, :]
+    return tl.load(R + row * D + column, mask=(row < end) & (column < D), other=0.0)
+
+
+@triton.jit
+def matmul(x, R, addend, PRECISION: tl.constexpr):
+    return tl.dot(x, R, addend, input_precision=PRECISION, out_dtype=addend.dtype)
+
+
+@triton.jit
+def stream(
+    x,
+    R,
+    addend,
+    sequence,
+    present,
+    SIZE: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STREAM: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """x R + addend with x [sequences, SIZE] and R [SIZE, D] in memory."""
+    for start in tl.range(0, SIZE, STREAM, num_stages=3):
+        column = start + tl.arange(0, STREAM)[None, :]
+        part = tl.load(x + sequence * SIZE + column, mask=present & (column < SIZE), other=0.0)
+        addend = matmul(part, load_rows(R, start, SIZE, D, STREAM, BLOCK), addend, PRECISION)
+    return addend
+
+
+def launch(a: Tensor, R: Tensor, h: Tensor) -> tuple[tuple[int], dict[str, Any]]:
+    """The grid, and what every kernel here is told by name."""
+    groups, heads, _, size = R.shape
+    rows, block, wide = len(a) // groups, padded(size, 16), h.element_size()
+    taken = 16 if groups * heads * triton.cdiv(rows, 16) <= 2 * MULTIPROCESSORS else 32
+    on_tensor_cores = wide == 8 or PRECISION != "ieee"
+    settings = {
+        "rows": rows,
+        "heads": heads,
+        "T": a.shape[2],
+        "D": size,
+        "ROWS": taken,
+        "BLOCK": block,
+        "STREAM": 0 if block * wide <= 256 else 128 // wide,
+        "PRECISION": PRECISION,
+        # few warps with many results each read less of shared memory, where the plain cores' products spend their time
+        "num_warps": 8 if block >= 64 and (on_tensor_cores or taken > 16) else 4,
+    }
+    return (groups * heads * triton.cdiv(rows, taken),), settings
+
+
+def transposed(R: Tensor, gates: int, dtype: torch.dtype) -> Tensor:
+    """Every gate's matrix as [in, out], so that neighbours in memory are neighbours in the product."""
+    return R.unflatten(2, (gates, -1)).mT.contiguous().to(dtype)
+
+
+def weight_gradient(products: Tensor, outputs: Tensor, first: Tensor, groups: int) -> Tensor:
+    """The gradient of R from that of R h: its outer products with h_{t-1}, summed over a group's rows and time."""
+    before = torch.cat([first[:, :, None].to(outputs.dtype), outputs[:, :, :-1]], dim=2)
+    products, before = (x.unflatten(0, (groups, -1)).transpose(1, 2).flatten(2, 3) for x in (products, before))
+    return products.mT @ before
