@@ -58,19 +58,21 @@ def _inverses(
     k, beta, inverses, H, T, K, V,
     C: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """(I + L)^-1 row by row: row i is e_i - sum_{j<i} L_ij row j. Powers of L would be faster and lose all digits."""
+    """X = (I + L)^-1 by doubling: from the inverses of the diagonal blocks of some size to those of twice that size,
+    X - X B X with B what L has between two neighbours. (The series of powers of L would lose all digits.)"""
     row, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
     i, s = tl.arange(0, PK), tl.arange(0, C)
     t = n * C + s
     k_c = load_steps(k + row * T * K, t, i, T, K, REAL)
     beta_c = tl.load(beta + row * T + t, t < T, 0.0).to(REAL)
-    below = s[:, None] > s[None, :]
-    L = tl.where(below, beta_c[:, None] * dot(k_c, tl.trans(k_c), PRECISION), 0.0)
-    X = tl.where(s[:, None] == s[None, :], 1.0, 0.0).to(REAL)
-    for r in range(1, C):
-        here = s[:, None] == r
-        L_r = tl.sum(tl.where(here, L, 0.0), 0)
-        X -= tl.where(here, tl.sum(L_r[:, None] * X, 0)[None, :], 0.0)
+    lower, upper = s[:, None], s[None, :]
+    L = tl.where(lower > upper, beta_c[:, None] * dot(k_c, tl.trans(k_c), PRECISION), 0.0)
+    X = tl.where(lower == upper, 1.0, 0.0).to(REAL)
+    size = 1
+    while size < C:
+        neighbours = (lower // size == upper // size + 1) & (lower // (2 * size) == upper // (2 * size))
+        X -= dot(dot(X, tl.where(neighbours, L, 0.0), PRECISION), X, PRECISION)
+        size *= 2
     at = inverses + (row * tl.cdiv(T, C) + n) * C * C
     tl.store(at + s[:, None] * C + s[None, :], X)
 

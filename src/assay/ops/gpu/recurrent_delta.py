@@ -18,7 +18,7 @@ Tensors = tuple[Tensor, ...]
 
 
 def outputs(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor) -> Tensors:
-    """o and the final W; then q, k, beta after their softmax and sigmoid, v - W k, and the states at the segments' starts."""
+    """o and the final W; then q, k, beta after softmax and sigmoid, v - W k, and the states at the segments' starts."""
     B, H, T, K = q.shape
     V = v.shape[-1]
     shapes = ((V, K), (T, K), (T, K), (T,), (T, V), (segments(T), V, K))
@@ -53,7 +53,7 @@ def _settings(q: Tensor, v: Tensor) -> dict[str, Any]:
 
 
 @triton.jit
-def _load_R(R_q, R_k, R_v, r_b, i, n, c, K, V, REAL: tl.constexpr):
+def _load_weights(R_q, R_k, R_v, r_b, i, n, c, K, V, REAL: tl.constexpr):
     """R_q and R_k transposed to [value, key]; R_v as it is."""
     flat = i[:, None] + c[None, :] * V
     tall = (i < V)[:, None] & (c < K)[None, :]
@@ -73,7 +73,7 @@ def _forward(
     i, n, c = tl.arange(0, PV), tl.arange(0, PV), tl.arange(0, PK)
     mask = (i < V)[:, None] & (c < K)[None, :]
     at = i[:, None] * K + c[None, :]
-    A_q, A_k, A_v, a_b = _load_R(
+    A_q, A_k, A_v, a_b = _load_weights(
         R_q + weight * K * V, R_k + weight * K * V, R_v + weight * V * V, r_b + weight * V, i, n, c, K, V, REAL
     )
     W = tl.load(W_0 + program * V * K + at, mask, 0.0)
@@ -126,7 +126,7 @@ def _backward(
     mask, wide = (i < V)[:, None] & (c < K)[None, :], (i < V)[:, None] & (n < V)[None, :]
     at = i[:, None] * K + c[None, :]
     flat, square = i[:, None] + c[None, :] * V, i[:, None] * V + n[None, :]
-    A_q, A_k, A_v, a_b = _load_R(
+    A_q, A_k, A_v, a_b = _load_weights(
         R_q + weight * K * V, R_k + weight * K * V, R_v + weight * V * V, r_b + weight * V, i, n, c, K, V, REAL
     )
     W = tl.load(final + program * V * K + at, mask, 0.0)

@@ -18,7 +18,7 @@ Tensors = tuple[Tensor, ...]
 
 
 def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, read_after_write: bool) -> Tensors:
-    """y and the final matrices; then softmax(q), softmax(k), beta, (q - k) W, and the states at the segments' starts."""
+    """y and the final matrices; then softmax(q), softmax(k), beta, (q - k) W, and the states at segments' starts."""
     B, H, T, D = x.shape
     M = 3 * D + 4
     shapes = ((D, D), (D, D), (D, D), (D, 4), (T, D), (T, D), (T, 4), (T, M), (segments(T), D, M))
