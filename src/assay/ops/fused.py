@@ -2,8 +2,8 @@
 
 A kernel is a module `assay.ops.<backend>.<rule>`, imported when it first runs, with three functions:
 `outputs(*inputs)` allocates what the forward pass returns (the rule's outputs, then what the backward pass needs),
-`forward(outputs, *inputs)` fills it, and `backward(outputs, grads, *inputs)` returns the gradient of every input.
-Each gets contiguous tensors, and the rule's flags by name.
+`forward(outputs, *inputs)` fills it, and `backward(outputs, grads, *inputs)` returns the gradient of every input; a
+state's gradient is None where nothing asks for it. Each gets contiguous tensors, and the rule's flags by name.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Fused:
         self.op.register_vmap(self._vmap)
 
         flags = "".join(f", bool {flag}" for flag in rule.flags)
-        schema = f"(Tensor[] outputs, Tensor[] grads, Tensor[] inputs{flags}) -> Tensor[]"
-        self.backward = custom_op(f"{name}_backward", self._backward, mutates_args=(), schema=schema)
+        schema = f"(Tensor[] outputs, Tensor?[] grads, Tensor[] inputs{flags}) -> Tensor[]"
+        self.backward = custom_op(f"{name}_backward", self._owned, mutates_args=(), schema=schema)
         self.backward.register_fake(lambda outputs, grads, inputs, *flags: [torch.empty_like(x) for x in inputs])
         self.backward.register_autograd(self._refuse_second)
         self.backward.register_vmap(self._refuse_batched)
@@ -71,22 +71,28 @@ class Fused:
         return made if len(made) > 1 else made[0]
 
     def _forward(self, *arguments: Any) -> Tensors | Tensor:
-        inputs, flags = self._split(arguments)
-        inputs = tuple(x.contiguous() for x in inputs)
+        inputs, flags = self._split([x.contiguous() if isinstance(x, Tensor) else x for x in arguments])
         made: Tensors = self._kernel.outputs(*inputs, **flags)
         if len(inputs[0]):
             self._kernel.forward(made, *inputs, **flags)
         return made if len(made) > 1 else made[0]
 
     def _backward(
-        self, outputs: Sequence[Tensor], grads: Sequence[Tensor], inputs: Sequence[Tensor], *flags: bool
-    ) -> list[Tensor]:
+        self, outputs: Sequence[Tensor], grads: Sequence[Tensor | None], inputs: Sequence[Tensor], *flags: bool
+    ) -> Sequence[Tensor]:
         if not len(inputs[0]):
             return [torch.zeros_like(x) for x in inputs]
         by_name = dict(zip(self.rule.flags, flags, strict=True))
-        whole = (tuple(x.contiguous() for x in some) for some in (outputs, grads, inputs))
-        made_of, arriving, given = whole
-        return [_own(grad) for grad in self._kernel.backward(made_of, arriving, *given, **by_name)]
+        arriving = [x if x is None else x.contiguous() for x in grads]
+        return self._kernel.backward(outputs, arriving, *inputs, **by_name)  # type: ignore[no-any-return]
+
+    def _owned(
+        self, outputs: Sequence[Tensor], grads: Sequence[Tensor | None], inputs: Sequence[Tensor], *flags: bool
+    ) -> list[Tensor]:
+        """Gradients in memory of their own: an operator may not return parts of one tensor."""
+        whole = ([x.contiguous() for x in some] for some in (outputs, inputs))
+        made_of, given = whole
+        return [_own(grad) for grad in self._backward(made_of, grads, given, *flags)]
 
     def _keep(self, ctx: Any, inputs: Sequence[Any], output: Tensors | Tensor) -> None:
         tensors, flags = self._split(inputs)
@@ -96,15 +102,12 @@ class Fused:
         ctx.save_for_backward(*outputs, *tensors)
 
     def _gradient(self, ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        count = len(ctx.saved_tensors) - len(self.rule.inputs)
-        saved, inputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        differentiable = len(self.rule.outputs)
-        arriving = [
-            torch.zeros_like(out) if grad is None else grad.to(out.dtype)
-            for out, grad in zip(saved[:differentiable], grads[:differentiable], strict=True)
-        ]
+        kept = list(ctx.saved_tensors)
+        outputs, inputs = kept[: -len(self.rule.inputs)], kept[-len(self.rule.inputs) :]
+        of_output, *of_states = grads[: len(self.rule.outputs)]
+        arriving = [torch.zeros_like(outputs[0]) if of_output is None else of_output, *of_states]
         run = self._backward if _plain() and not torch.is_grad_enabled() else self.backward
-        return *run(list(saved), arriving, list(inputs), *ctx.flags), *(None for _ in ctx.flags)
+        return *run(outputs, arriving, inputs, *ctx.flags), *(None for _ in ctx.flags)
 
     def _vmap(self, info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
         """Fold the mapped axis into the batch; and into the groups, unless one group's weight serves all."""
@@ -170,7 +173,6 @@ def _plain() -> bool:
 
 
 def _own(grad: Tensor) -> Tensor:
-    """A gradient in memory of its own: an operator may not return parts of one tensor."""
     whole = grad.is_contiguous() and grad.untyped_storage().nbytes() == grad.numel() * grad.element_size()
     return grad if whole else grad.clone(memory_format=torch.contiguous_format)
 

@@ -17,6 +17,11 @@ def weight_gradient(dz: Tensor, x: Tensor, groups: int) -> Tensor:
     return dz.mT @ x
 
 
+def or_zeros(grad: Tensor | None, like: Tensor) -> Tensor:
+    """The gradient of a state that may have none."""
+    return torch.zeros_like(like) if grad is None else grad
+
+
 def group_sum(rows: Tensor, groups: int) -> Tensor:
     """Sum over each group's rows."""
     return rows.reshape(groups, -1, *rows.shape[1:]).sum(1)

@@ -135,14 +135,14 @@ RULES = {
             | _W
             | {"last": "B H V"},
             _READ,
-            {"cpu": 5, "gpu": 5},
+            {"cpu": 5, "gpu": 2},
             bounded="KV",
         ),
         Rule(
             "srwm",
             {"x": "B H T D", "W_y": "G H D D", "W_q": "G H D D", "W_k": "G H D D", "w_b": "G H D 4"},
             {"y": "B H T D", "W_y": "B H D D", "W_q": "B H D D", "W_k": "B H D D", "w_b": "B H D 4"},
-            {"cpu": 4, "gpu": 5},
+            {"cpu": 4, "gpu": 2},
             flags=("read_after_write",),
             bounded="D",
         ),

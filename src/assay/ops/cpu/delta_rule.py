@@ -20,6 +20,7 @@ from assay.ops.cpu.lanes import (
     take,
 )
 from assay.ops.cpu.vector import LANES
+from assay.ops.grouped import or_zeros
 
 Tensors = tuple[Tensor, ...]
 
@@ -46,7 +47,7 @@ def backward(made: Tensors, grads: Tensors, q: Tensor, k: Tensor, v: Tensor, bet
     _, _, e, starts = made
     K, V = q.shape[-1], v.shape[-1]
     dq, dk, dv, dbeta = (torch.empty_like(x) for x in (q, k, v, beta))
-    dW = grads[1].mT.clone(memory_format=torch.contiguous_format)
+    dW = or_zeros(grads[1], W).mT.clone(memory_format=torch.contiguous_format)
     steps = segment(q.shape[2], K * V, q)
     scratch = ((steps + 1) * K * V + steps * (K + 1) + 4 * K + 3 * V + 1) * LANES
     saved, given = (e.flatten(2), starts.flatten(2)), (dq, dk, dv, dbeta[..., None])

@@ -9,7 +9,7 @@ from assay.ops.cpu.functions import sigmoid, tanh
 from assay.ops.cpu.jit import kernel, launch
 from assay.ops.cpu.lanes import blocks_of, gather, history, place, scatter, take, weigh
 from assay.ops.cpu.vector import LANES, load, store, zero
-from assay.ops.grouped import before, weight_gradient
+from assay.ops.grouped import before, or_zeros, weight_gradient
 
 Tensors = tuple[Tensor, ...]
 
@@ -31,7 +31,7 @@ def forward(made: Tensors, a: Tensor, R: Tensor, h: Tensor, c: Tensor) -> None:
 def backward(made: Tensors, grads: Tensors, a: Tensor, R: Tensor, h: Tensor, c: Tensor) -> Tensors:
     out, _, gates = made
     da, dh, dc = torch.empty_like(a), torch.empty_like(h), torch.empty_like(c)
-    given = R.mT.contiguous(), c[:, :, None], gates.flatten(2), grads[0], grads[1][:, :, None]
+    given = R.mT.contiguous(), c[:, :, None], gates.flatten(2), grads[0], or_zeros(grads[1], c)[:, :, None]
     launch(_backward, len(gates), 7 * h.shape[-1] * LANES, *given, da, dh[:, :, None], dc[:, :, None])
     return da, weight_gradient(da, before(h, out), len(R)), dh, dc
 

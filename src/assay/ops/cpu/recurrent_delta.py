@@ -24,7 +24,7 @@ from assay.ops.cpu.lanes import (
     weigh,
 )
 from assay.ops.cpu.vector import LANES, load, store, zero
-from assay.ops.grouped import before, weight_gradient
+from assay.ops.grouped import before, or_zeros, weight_gradient
 
 Tensors = tuple[Tensor, ...]
 
@@ -54,11 +54,11 @@ def forward(made: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weigh
 def backward(
     made: Tensors, grads: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor
 ) -> Tensors:
-    *R, _, last = weights_and_state
+    *R, W, last = weights_and_state
     o, _, *saved = made
     K, V, G = q.shape[-1], v.shape[-1], len(R[0])
     dz, dlast = v.new_empty(*v.shape[:3], 2 * K + V + 1), torch.empty_like(last)
-    dW = grads[1].mT.clone(memory_format=torch.contiguous_format)
+    dW = or_zeros(grads[1], W).mT.clone(memory_format=torch.contiguous_format)
     steps = segment(q.shape[2], K * V, q)
     scratch = ((steps + 1) * K * V + 4 * K + 1 + 5 * V + 2 * K + V + 1) * LANES
     seen = before(last, o)

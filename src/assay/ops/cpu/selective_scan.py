@@ -7,7 +7,7 @@ from torch import Tensor
 
 from assay.ops.cpu.functions import exp
 from assay.ops.cpu.jit import kernel, launch
-from assay.ops.grouped import group_sum
+from assay.ops.grouped import group_sum, or_zeros
 
 Tensors = tuple[Tensor, ...]
 SEGMENT = 16  # steps between the states that the forward pass keeps
@@ -29,8 +29,8 @@ def backward(
     made: Tensors, grads: Tensors, x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor
 ) -> Tensors:
     dy, d_last = grads
-    dx, ddt, dB, dC, dh = (torch.empty_like(a) for a in (x, dt, B, C, h))
-    dh.copy_(d_last)
+    dx, ddt, dB, dC = (torch.empty_like(a) for a in (x, dt, B, C))
+    dh = or_zeros(d_last, h).clone()
     dA = torch.empty_like(h)
     scratch = (SEGMENT + 1) * h.shape[2] * h.shape[3]
     launch(_backward, x.shape[0] * x.shape[1], scratch, x, dt, A, B, C, made[2], dy, dx, ddt, dA, dB, dC, dh)

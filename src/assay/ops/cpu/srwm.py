@@ -26,6 +26,7 @@ from assay.ops.cpu.lanes import (
     total,
 )
 from assay.ops.cpu.vector import LANES, load, splat, store, zero
+from assay.ops.grouped import or_zeros
 
 Tensors = tuple[Tensor, ...]
 
@@ -61,13 +62,14 @@ def forward(made: Tensors, x: Tensor, *W: Tensor, read_after_write: bool) -> Non
 def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool) -> Tensors:
     _, _, _, _, _, qk, beta, m, starts = made
     dy, *dfinal = grads
+    final = torch.cat([or_zeros(grad, out) for grad, out in zip(dfinal, made[1:5], strict=True)], -1)
     D = x.shape[-1]
     M, G, H = 3 * D + 4, len(W[0]), x.shape[1]
     steps = segment(x.shape[2], D * M, x)
     dx, dW = torch.empty_like(x), x.new_empty(len(qk), D, M)
     saved = (qk.flatten(2), beta.flatten(2), m.flatten(2), starts.flatten(2))
     scratch = ((steps + 1) * D * M + 5 * D + 4 * M) * LANES
-    launch(_backward, len(qk), scratch, x, dy, torch.cat(dfinal, -1), *saved, dx, dW, steps, G, read_after_write)
+    launch(_backward, len(qk), scratch, x, dy, final, *saved, dx, dW, steps, G, read_after_write)
     summed = dW.view(G, H, -1, D, M).sum(2)
     return dx, *summed.split([D, D, D, 4], -1)
 

@@ -1,42 +1,55 @@
 """Chunk by chunk on the matrix units: what linear attention, retention and the delta rule share.
 
-Within a chunk everything is matrix products; one program walks the chunks of a row and head for their states, and one
-program per chunk does the rest. States are [key, value] here.
+Within a chunk everything is matrix products. One program walks the chunks of a row and head; where there are too few of
+these to fill the device it does so for the states alone, and one program per chunk does the rest. States are
+[key, value] here.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from assay.ops.gpu.common import padded, state_type
 
-PRECISION = {"float32": "tf32x3", "bfloat16": "tf32", "float64": "ieee"}  # of products, by the inputs' type
+PRECISION = {torch.float32: "tf32x3", torch.bfloat16: "tf32", torch.float64: "ieee"}  # of products, by input
+
+
+MULTIPROCESSORS = 132  # of an H200: with fewer rows and heads than that, chunks are shared out as well
+
+
+def walks(q: Tensor, v: Tensor) -> bool:
+    """Whether one program does all chunks of a row and head in turn, in one launch."""
+    return q.shape[0] * q.shape[1] >= MULTIPROCESSORS or q.shape[2] <= chunk(q, v)
 
 
 def chunk(q: Tensor, v: Tensor) -> int:
-    """Steps in a chunk: as many as the sequence has, to what fits a multiprocessor."""
-    most = 32 if max(q.shape[-1], v.shape[-1]) > 64 or state_type(q) == tl.float64 else 64
-    return min(most, padded(q.shape[2], 16))
+    """Steps in a chunk."""
+    return settings(q, v)["C"]
 
 
 def settings(q: Tensor, v: Tensor) -> dict[str, Any]:
     """What every kernel here is told by name."""
     K, V = padded(q.shape[-1], 16), padded(v.shape[-1], 16)
+    short, size = q.shape[2] <= 512, max(K, V)
+    C, warps = ((16, 1) if short else (32, 2)) if size <= 32 else (16, 4) if short else (64, 4)
+    if size > 64 or state_type(q) == tl.float64:
+        C, warps = min(C, 32), 8
     return {
         "H": q.shape[1],
         "T": q.shape[2],
         "K": q.shape[3],
         "V": v.shape[3],
-        "C": chunk(q, v),
+        "C": C,
         "PK": K,
         "PV": V,
         "REAL": state_type(q),
-        "PRECISION": PRECISION[str(q.dtype).removeprefix("torch.")],
-        "num_warps": 4 if max(K, V) <= 64 else 8,
+        "PRECISION": PRECISION[q.dtype],
+        "num_warps": warps,
     }
 
 
@@ -71,6 +84,14 @@ def store_state(S, i, c, K, V, values):
 def load_turned(W, i, c, K, V):
     """A fast weight [V, K] as a state [K, V]."""
     return tl.load(W + i[:, None] + c[None, :] * K, (i < K)[:, None] & (c < V)[None, :], 0.0)
+
+
+@triton.jit
+def load_gradient(dW, row, i, c, K, V, REAL: tl.constexpr):
+    """The gradient of a row's fast weight as that of a state; zeros if there is none."""
+    if dW is None:
+        return tl.zeros([i.shape[0], c.shape[0]], REAL)
+    return load_turned(dW + row * K * V, i, c, K, V)
 
 
 @triton.jit

@@ -40,7 +40,7 @@ def softmax(z, mask):
 
 def padded(size: int, least: int = 1) -> int:
     """The next power of two."""
-    return max(least, triton.next_power_of_2(size))
+    return max(least, 1 << (size - 1).bit_length())
 
 
 def state_type(x: Tensor) -> Any:

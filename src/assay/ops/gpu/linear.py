@@ -10,6 +10,7 @@ from torch import Tensor
 from assay.ops.gpu.chunks import (
     chunk,
     dot,
+    load_gradient,
     load_state,
     load_steps,
     load_turned,
@@ -17,6 +18,7 @@ from assay.ops.gpu.chunks import (
     store_state,
     store_steps,
     store_turned,
+    walks,
 )
 from assay.ops.grouped import group_sum
 
@@ -25,15 +27,16 @@ Tensors = tuple[Tensor, ...]
 
 def starts_like(q: Tensor, v: Tensor, W: Tensor) -> Tensor:
     """Room for the state before every chunk."""
-    return W.new_empty(*q.shape[:2], triton.cdiv(q.shape[2], chunk(q, v)), q.shape[3], v.shape[3])
+    return W.new_empty(*q.shape[:2], -(-q.shape[2] // chunk(q, v)), q.shape[3], v.shape[3])
 
 
 def forward(made: Tensors, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, W: Tensor) -> None:
     o, final, starts = made
-    told = settings(q, v)
-    rows, per_group = q.shape[0] * q.shape[1], 1 if decay is None else len(q) // len(decay)
-    _states[(rows,)](k, v, decay, W, starts, final, per_group, DECAYS=decay is not None, **told)
-    outputs[(rows, starts.shape[2])](q, k, v, decay, starts, o, per_group, DECAYS=decay is not None, **told)
+    rows, told = q.shape[0] * q.shape[1], _told(q, v, decay)
+    whole = walks(q, v)
+    _walk[(rows,)](q, k, v, decay, W, starts, final, o, WHOLE=whole, **told)
+    if not whole:
+        outputs_of_chunks[(rows, starts.shape[2])](q, k, v, decay, starts, o, **told)
 
 
 def backward(
@@ -42,16 +45,22 @@ def backward(
     """Of q, k, v, the decay if there is one, and W."""
     do, d_final = grads
     starts = made[2]
-    told, decays = settings(q, v), decay is not None
-    rows, per_group = q.shape[0] * q.shape[1], 1 if decay is None else len(q) // len(decay)
+    rows, told = q.shape[0] * q.shape[1], _told(q, v, decay)
     dq, dk, dv, dW, ends = (torch.empty_like(x) for x in (q, k, v, W, starts))
-    slopes = W.new_empty(*starts.shape[:3] if decays else (1,))
-    _state_grads[(rows,)](q, do, decay, d_final, ends, dW, per_group, DECAYS=decays, **told)
+    slopes = None if decay is None else W.new_empty(starts.shape[:3])
+    whole = walks(q, v)
     given = q, k, v, decay, do, starts, ends, dq, dk, dv, slopes
-    _input_grads[(rows, starts.shape[2])](*given, per_group, DECAYS=decays, **told)
-    if decay is None:
+    _walk_back[(rows,)](*given, d_final, dW, WHOLE=whole, **told)
+    if not whole:
+        _gradients_of_chunks[(rows, starts.shape[2])](*given, **told)
+    if decay is None or slopes is None:
         return dq, dk, dv, dW
     return dq, dk, dv, group_sum(slopes.sum(2), len(decay)).to(decay.dtype), dW
+
+
+def _told(q: Tensor, v: Tensor, decay: Tensor | None) -> dict[str, object]:
+    per_group = 1 if decay is None else len(q) // len(decay)
+    return settings(q, v) | {"per_group": per_group, "DECAYS": decay is not None}
 
 
 @triton.jit
@@ -69,30 +78,76 @@ def _slope(g, n):
 
 
 @triton.jit
-def _decay(decay, H, per_group, REAL: tl.constexpr):
-    row = tl.program_id(0)
-    return tl.load(decay + row // H // per_group * H + row % H).to(REAL)
+def _decay(decay, H, per_group, DECAYS: tl.constexpr, REAL: tl.constexpr):
+    if DECAYS:
+        row = tl.program_id(0)
+        g = tl.load(decay + row // H // per_group * H + row % H).to(REAL)
+    else:
+        g = tl.full([], 1.0, REAL)
+    return g
 
 
 @triton.jit
-def _states(
-    k, v, decay, W, starts, final, per_group, H, T, K, V, DECAYS: tl.constexpr,
+def outputs_of_chunk(q, k, v, S, g, s, DECAYS: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr):
+    """o_i = g^(i+1) q_i S + sum_{j<=i} g^(i-j) (q_i . k_j) v_j, with s counting the steps of the chunk."""
+    scores = tl.where(s[:, None] >= s[None, :], dot(q, tl.trans(k), PRECISION), 0.0)
+    past = dot(q, S, PRECISION)
+    if DECAYS:
+        scores *= _power(g, tl.maximum(s[:, None] - s[None, :], 0).to(REAL))
+        past *= _power(g, (s + 1).to(REAL))[:, None]
+    return past + dot(scores, v, PRECISION)
+
+
+@triton.jit
+def _gradients_of_chunk(
+    q, k, v, do, S, dS, g, s, count, slopes, DECAYS: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr
+):  # fmt: skip
+    """Of q, k and v; the decay's goes to memory."""
+    causal = s[:, None] >= s[None, :]
+    scores = tl.where(causal, dot(q, tl.trans(k), PRECISION), 0.0)
+    dscores = tl.where(causal, dot(do, tl.trans(v), PRECISION), 0.0)
+    from_past, to_future = dot(do, tl.trans(S), PRECISION), dot(v, tl.trans(dS), PRECISION)
+    read = dot(k, dS, PRECISION)
+    if DECAYS:
+        lag, since = tl.maximum(s[:, None] - s[None, :], 0).to(REAL), (s + 1).to(REAL)
+        until = tl.maximum(count - 1 - s, 0).to(REAL)
+        slope = tl.sum(scores * dscores * _slope(g, lag)) + tl.sum(q * from_past * _slope(g, since)[:, None])
+        slope += tl.sum(S * dS) * _slope(g, count.to(REAL)) + tl.sum(read * v * _slope(g, until)[:, None])
+        tl.store(slopes, slope)
+        scores *= _power(g, lag)
+        dscores *= _power(g, lag)
+        from_past *= _power(g, since)[:, None]
+        to_future *= _power(g, until)[:, None]
+        read *= _power(g, until)[:, None]
+    dq = dot(dscores, k, PRECISION) + from_past
+    dk = dot(tl.trans(dscores), q, PRECISION) + to_future
+    return dq, dk, dot(tl.trans(scores), do, PRECISION) + read
+
+
+@triton.jit
+def _walk(
+    q, k, v, decay, W, starts, final, o, per_group, H, T, K, V, DECAYS: tl.constexpr, WHOLE: tl.constexpr,
     C: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The state before every chunk, and the last."""
+    """The state before every chunk, and the last; if WHOLE the outputs as well."""
     row = tl.program_id(0).to(tl.int64)
     i, c, s = tl.arange(0, PK), tl.arange(0, PV), tl.arange(0, C)
     chunks = tl.cdiv(T, C)
+    q += row * T * K
     k += row * T * K
     v += row * T * V
+    o += row * T * V
     starts += row * chunks * K * V
+    g = _decay(decay, H, per_group, DECAYS, REAL)
     S = load_turned(W + row * K * V, i, c, K, V)
     for n in range(chunks):
         store_state(starts + n * K * V, i, c, K, V, S)
         t = n * C + s
         k_c, v_c = load_steps(k, t, i, T, K, REAL), load_steps(v, t, c, T, V, REAL)
+        if WHOLE:
+            q_c = load_steps(q, t, i, T, K, REAL)
+            store_steps(o, t, c, T, V, outputs_of_chunk(q_c, k_c, v_c, S, g, s, DECAYS, REAL, PRECISION))
         if DECAYS:
-            g = _decay(decay, H, per_group, REAL)
             count = tl.minimum(T - n * C, C)
             v_c *= _power(g, tl.maximum(count - 1 - s, 0).to(REAL))[:, None]
             S *= _power(g, count.to(REAL))
@@ -101,85 +156,74 @@ def _states(
 
 
 @triton.jit
-def outputs(
+def outputs_of_chunks(
     q, k, v, decay, starts, o, per_group, H, T, K, V, DECAYS: tl.constexpr,
     C: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """o_i = g^(i+1) q_i S + sum_{j<=i} g^(i-j) (q_i . k_j) v_j."""
     row, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
     i, c, s = tl.arange(0, PK), tl.arange(0, PV), tl.arange(0, C)
     t = n * C + s
     q_c, k_c = load_steps(q + row * T * K, t, i, T, K, REAL), load_steps(k + row * T * K, t, i, T, K, REAL)
     v_c = load_steps(v + row * T * V, t, c, T, V, REAL)
     S = load_state(starts + (row * tl.cdiv(T, C) + n) * K * V, i, c, K, V)
-    scores = tl.where(s[:, None] >= s[None, :], dot(q_c, tl.trans(k_c), PRECISION), 0.0)
-    past = dot(q_c, S, PRECISION)
-    if DECAYS:
-        g = _decay(decay, H, per_group, REAL)
-        scores *= _power(g, tl.maximum(s[:, None] - s[None, :], 0).to(REAL))
-        past *= _power(g, (s + 1).to(REAL))[:, None]
-    store_steps(o + row * T * V, t, c, T, V, past + dot(scores, v_c, PRECISION))
+    g = _decay(decay, H, per_group, DECAYS, REAL)
+    o_c = outputs_of_chunk(q_c, k_c, v_c, S, g, s, DECAYS, REAL, PRECISION)
+    store_steps(o + row * T * V, t, c, T, V, o_c)
 
 
 @triton.jit
-def _state_grads(
-    q, do, decay, d_final, ends, dW, per_group, H, T, K, V, DECAYS: tl.constexpr,
+def _walk_back(
+    q, k, v, decay, do, starts, ends, dq, dk, dv, slopes, d_final, dW,
+    per_group, H, T, K, V, DECAYS: tl.constexpr, WHOLE: tl.constexpr,
     C: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the state after every chunk, and of the first."""
+    """The gradient of the state after every chunk, and of the first; if WHOLE those of the inputs as well."""
     row = tl.program_id(0).to(tl.int64)
     i, c, s = tl.arange(0, PK), tl.arange(0, PV), tl.arange(0, C)
     chunks = tl.cdiv(T, C)
-    q += row * T * K
-    do += row * T * V
-    ends += row * chunks * K * V
-    dS = load_turned(d_final + row * K * V, i, c, K, V)
+    g = _decay(decay, H, per_group, DECAYS, REAL)
+    dS = load_gradient(d_final, row, i, c, K, V, REAL)
     for back in range(chunks):
         n = chunks - 1 - back
-        store_state(ends + n * K * V, i, c, K, V, dS)
-        t = n * C + s
-        q_c, do_c = load_steps(q, t, i, T, K, REAL), load_steps(do, t, c, T, V, REAL)
+        t, count = n * C + s, tl.minimum(T - n * C, C)
+        at = (row * chunks + n) * K * V
+        q_c, do_c = load_steps(q + row * T * K, t, i, T, K, REAL), load_steps(do + row * T * V, t, c, T, V, REAL)
+        if WHOLE:
+            k_c, v_c = load_steps(k + row * T * K, t, i, T, K, REAL), load_steps(v + row * T * V, t, c, T, V, REAL)
+            S = load_state(starts + at, i, c, K, V)
+            slopes_n = slopes + row * chunks + n if DECAYS else slopes
+            dq_c, dk_c, dv_c = _gradients_of_chunk(
+                q_c, k_c, v_c, do_c, S, dS, g, s, count, slopes_n, DECAYS, REAL, PRECISION
+            )
+            store_steps(dq + row * T * K, t, i, T, K, dq_c)
+            store_steps(dk + row * T * K, t, i, T, K, dk_c)
+            store_steps(dv + row * T * V, t, c, T, V, dv_c)
+        else:
+            store_state(ends + at, i, c, K, V, dS)
         if DECAYS:
-            g = _decay(decay, H, per_group, REAL)
             do_c *= _power(g, (s + 1).to(REAL))[:, None]
-            dS *= _power(g, tl.minimum(T - n * C, C).to(REAL))
+            dS *= _power(g, count.to(REAL))
         dS += dot(tl.trans(q_c), do_c, PRECISION)
     store_turned(dW + row * K * V, i, c, K, V, dS)
 
 
 @triton.jit
-def _input_grads(
+def _gradients_of_chunks(
     q, k, v, decay, do, starts, ends, dq, dk, dv, slopes, per_group, H, T, K, V, DECAYS: tl.constexpr,
     C: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     row, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
     i, c, s = tl.arange(0, PK), tl.arange(0, PV), tl.arange(0, C)
-    t = n * C + s
+    chunks = tl.cdiv(T, C)
+    t, count = n * C + s, tl.minimum(T - n * C, C)
     q_c, k_c = load_steps(q + row * T * K, t, i, T, K, REAL), load_steps(k + row * T * K, t, i, T, K, REAL)
     v_c, do_c = load_steps(v + row * T * V, t, c, T, V, REAL), load_steps(do + row * T * V, t, c, T, V, REAL)
-    at = (row * tl.cdiv(T, C) + n) * K * V
+    at = (row * chunks + n) * K * V
     S, dS = load_state(starts + at, i, c, K, V), load_state(ends + at, i, c, K, V)
-    causal = s[:, None] >= s[None, :]
-    scores = tl.where(causal, dot(q_c, tl.trans(k_c), PRECISION), 0.0)
-    dscores = tl.where(causal, dot(do_c, tl.trans(v_c), PRECISION), 0.0)
-    from_past, to_future, read = (
-        dot(do_c, tl.trans(S), PRECISION),
-        dot(v_c, tl.trans(dS), PRECISION),
-        dot(k_c, dS, PRECISION),
-    )
+    g = _decay(decay, H, per_group, DECAYS, REAL)
     if DECAYS:
-        g = _decay(decay, H, per_group, REAL)
-        count = tl.minimum(T - n * C, C)
-        lag, since = tl.maximum(s[:, None] - s[None, :], 0).to(REAL), (s + 1).to(REAL)
-        until = tl.maximum(count - 1 - s, 0).to(REAL)
-        slope = tl.sum(scores * dscores * _slope(g, lag)) + tl.sum(q_c * from_past * _slope(g, since)[:, None])
-        slope += tl.sum(S * dS) * _slope(g, count.to(REAL)) + tl.sum(read * v_c * _slope(g, until)[:, None])
-        tl.store(slopes + row * tl.cdiv(T, C) + n, slope)
-        scores *= _power(g, lag)
-        dscores *= _power(g, lag)
-        from_past *= _power(g, since)[:, None]
-        to_future *= _power(g, until)[:, None]
-        read *= _power(g, until)[:, None]
-    store_steps(dq + row * T * K, t, i, T, K, dot(dscores, k_c, PRECISION) + from_past)
-    store_steps(dk + row * T * K, t, i, T, K, dot(tl.trans(dscores), q_c, PRECISION) + to_future)
-    store_steps(dv + row * T * V, t, c, T, V, dot(tl.trans(scores), do_c, PRECISION) + read)
+        slopes += row * chunks + n
+    dq_c, dk_c, dv_c = _gradients_of_chunk(q_c, k_c, v_c, do_c, S, dS, g, s, count, slopes, DECAYS, REAL, PRECISION)
+    store_steps(dq + row * T * K, t, i, T, K, dq_c)
+    store_steps(dk + row * T * K, t, i, T, K, dk_c)
+    store_steps(dv + row * T * V, t, c, T, V, dv_c)

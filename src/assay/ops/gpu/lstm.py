@@ -72,9 +72,9 @@ def _forward(
         g = load(a + t * 4 * D + 2 * D + at_gates, real, h)
         o = load(a + t * 4 * D + 3 * D + at_gates, real, h)
         if STREAM == 0:
+            g = matmul(h, kept_g, g, PRECISION)  # first: in the gates' own order Triton 3.9's compiler aborts
             i = matmul(h, kept_i, i, PRECISION)
             f = matmul(h, kept_f, f, PRECISION)
-            g = matmul(h, kept_g, g, PRECISION)
             o = matmul(h, kept_o, o, PRECISION)
         else:
             tl.store(exchange + state, h, mask=real)
@@ -87,7 +87,7 @@ def _forward(
                 g = matmul(part, load_rows(R_g, start, D, D, STREAM, BLOCK), g, PRECISION)
                 o = matmul(part, load_rows(R_o, start, D, D, STREAM, BLOCK), o, PRECISION)
             tl.debug_barrier()
-        i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
+        g, i, f, o = tanh(g), sigmoid(i), sigmoid(f), sigmoid(o)
         tl.store(gates + t * 4 * D + at_gates, i, mask=real)
         tl.store(gates + t * 4 * D + D + at_gates, f, mask=real)
         tl.store(gates + t * 4 * D + 2 * D + at_gates, g, mask=real)

@@ -12,17 +12,16 @@ from torch import Tensor
 from assay.ops.gpu.common import padded, sigmoid, softmax, state_type, tanh
 from assay.ops.gpu.segments import SEGMENT, segments, tolerance
 from assay.ops.grouped import group_sum
-from assay.ops.rules import state_dtype
 
 Tensors = tuple[Tensor, ...]
 
 
 def outputs(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor) -> Tensors:
-    """o and the final W; then q, k, beta after softmax and sigmoid, v - W k, and the states at the segments' starts."""
-    B, H, T, K = q.shape
-    V = v.shape[-1]
-    shapes = ((V, K), (T, K), (T, K), (T,), (T, V), (segments(T), V, K))
-    return torch.empty_like(v), *(v.new_empty(B, H, *s, dtype=state_dtype(v.dtype)) for s in shapes)
+    """o and the final W; then of every step [q, k, beta, v - W k] after softmax and sigmoid, and the states at the
+    segments' starts."""
+    (B, H, T, K), V, W = q.shape, v.shape[-1], weights_and_state[4]
+    record, starts = W.new_empty(B, H, T, _together(K, V)), W.new_empty(B, H, segments(T), V, K)
+    return torch.empty_like(v), torch.empty_like(W), record, starts
 
 
 def forward(made: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor) -> None:
@@ -36,19 +35,23 @@ def backward(
 ) -> Tensors:
     *R, W, last = weights_and_state
     (B, H, T, K), V = q.shape, v.shape[-1]
-    own = [torch.empty_like(x) for x in (q, k, v, beta)]
-    dR = [W.new_empty(B, H, *weight.shape[2:]) for weight in R]
-    dW, dlast = torch.empty_like(W), torch.empty_like(last)
+    of_inputs = [torch.empty_like(x) for x in (q, k, v, beta)]
+    dW, dlast, dR = torch.empty_like(W), torch.empty_like(last), W.new_empty(B, H, _together(K, V), V)
     room = W.new_empty(B, H, 3 * K + V + 2, V)
-    given = *R, last, *made, *grads, *own, *dR, dW, dlast, room
+    given = *R, last, *made, *grads, *of_inputs, dR, dW, dlast, room
     _backward[(B * H,)](*given, H, B // len(R[0]), T, K, V, tolerance(v), **_settings(q, v))
-    summed = (group_sum(part, len(weight)).to(weight.dtype) for part, weight in zip(dR, R, strict=True))
-    return *own, *summed, dW, dlast
+    dR_q, dR_k, dR_v, dr_b = group_sum(dR, len(R[0])).to(v.dtype).split([K, K, V, 1], 2)
+    return *of_inputs, dR_q, dR_k, dR_v, dr_b[:, :, 0], dW, dlast
+
+
+def _together(K: int, V: int) -> int:
+    """The size of q, k, v and beta together."""
+    return 2 * K + V + 1
 
 
 def _settings(q: Tensor, v: Tensor) -> dict[str, Any]:
     K, V = padded(q.shape[-1]), padded(v.shape[-1])
-    warps = {32: 2, 64: 8, 128: 16}.get(max(K, V), 1)
+    warps = {64: 4, 128: 8}.get(max(K, V), 1)
     return {"PK": K, "PV": V, "STEPS": SEGMENT, "REAL": state_type(v), "num_warps": warps}
 
 
@@ -65,7 +68,7 @@ def _load_weights(R_q, R_k, R_v, r_b, i, n, c, K, V, REAL: tl.constexpr):
 
 @triton.jit
 def _forward(
-    q, k, v, beta, R_q, R_k, R_v, r_b, W_0, last, o, final, qs, ks, betas, es, starts,
+    q, k, v, beta, R_q, R_k, R_v, r_b, W_0, last, o, final, record, starts,
     H, per_group, T, K, V, PK: tl.constexpr, PV: tl.constexpr, STEPS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
@@ -83,10 +86,7 @@ def _forward(
     v += program * T * V
     beta += program * T
     o += program * T * V
-    qs += program * T * K
-    ks += program * T * K
-    betas += program * T
-    es += program * T * V
+    record += program * T * (2 * K + V + 1)
     starts += program * tl.cdiv(T, STEPS) * V * K
     q_next, k_next = tl.load(q + c, c < K, 0.0), tl.load(k + c, c < K, 0.0)
     v_next, b_next = tl.load(v + n, n < V, 0.0), tl.load(beta)
@@ -106,17 +106,18 @@ def _forward(
         o_t = tl.sum(W * q_t[None, :], 1)
         h = tanh(o_t)
         tl.store(o + t * V + i, o_t, i < V)
-        tl.store(qs + t * K + c, q_t, c < K)
-        tl.store(ks + t * K + c, k_t, c < K)
-        tl.store(betas + t, b_t)
-        tl.store(es + t * V + i, e, i < V)
+        now = record + t * (2 * K + V + 1)
+        tl.store(now + c, q_t, c < K)
+        tl.store(now + K + c, k_t, c < K)
+        tl.store(now + 2 * K, b_t)
+        tl.store(now + 2 * K + 1 + i, e, i < V)
     tl.store(final + program * V * K + at, W, mask)
 
 
 @triton.jit
 def _backward(
-    R_q, R_k, R_v, r_b, last, o, final, qs, ks, betas, es, starts, do, d_final,
-    dq, dk, dv, dbeta, dR_q, dR_k, dR_v, dr_b, dW, dlast, room,
+    R_q, R_k, R_v, r_b, last, o, final, record, starts, do, d_final,
+    dq, dk, dv, dbeta, dR, dW, dlast, room,
     H, per_group, T, K, V, tolerated,
     PK: tl.constexpr, PV: tl.constexpr, STEPS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
@@ -130,14 +131,13 @@ def _backward(
         R_q + weight * K * V, R_k + weight * K * V, R_v + weight * V * V, r_b + weight * V, i, n, c, K, V, REAL
     )
     W = tl.load(final + program * V * K + at, mask, 0.0)
-    D = tl.load(d_final + program * V * K + at, mask, 0.0)
+    D = tl.zeros([PV, PK], REAL)
+    if d_final is not None:
+        D += tl.load(d_final + program * V * K + at, mask, 0.0)
     last += program * V
     o += program * T * V
     do += program * T * V
-    qs += program * T * K
-    ks += program * T * K
-    betas += program * T
-    es += program * T * V
+    record += program * T * (2 * K + V + 1)
     starts += program * tl.cdiv(T, STEPS) * V * K
     dq += program * T * K
     dk += program * T * K
@@ -170,8 +170,9 @@ def _backward(
             tl.debug_barrier()
         for back in range(count):
             t = begin + count - 1 - back
-            k_t, q_t = tl.load(ks + t * K + c, c < K, 0.0), tl.load(qs + t * K + c, c < K, 0.0)
-            e, b_t = tl.load(es + t * V + i, i < V, 0.0), tl.load(betas + t)
+            now = record + t * (2 * K + V + 1)
+            q_t, k_t = tl.load(now + c, c < K, 0.0), tl.load(now + K + c, c < K, 0.0)
+            b_t, e = tl.load(now + 2 * K), tl.load(now + 2 * K + 1 + i, i < V, 0.0)
             do_t = tl.load(do + t * V + i, i < V, 0.0).to(REAL) + feedback
             seen = tl.load(o + tl.maximum(t - 1, 0) * V + i, i < V, 0.0).to(REAL)
             h = tanh(tl.where(t > 0, seen, tl.load(last + i, i < V, 0.0)))
@@ -179,8 +180,9 @@ def _backward(
             if again != 0:
                 W = tl.load(start + at, mask, 0.0)
                 for s in range(begin, t):
-                    u_s = tl.load(betas + s) * tl.load(es + s * V + i, i < V, 0.0)
-                    W += u_s[:, None] * tl.load(ks + s * K + c, c < K, 0.0)[None, :]
+                    then = record + s * (2 * K + V + 1)
+                    u_s = tl.load(then + 2 * K) * tl.load(then + 2 * K + 1 + i, i < V, 0.0)
+                    W += u_s[:, None] * tl.load(then + K + c, c < K, 0.0)[None, :]
             else:
                 W -= u * k_t[None, :]
             # o = W' q, W' = W + u k^T, u = beta e, e = v - W k
@@ -214,7 +216,8 @@ def _backward(
         segment -= 1 - again
     tl.store(dW + program * V * K + at, D, mask)
     tl.store(dlast + program * V + i, feedback, i < V)
-    tl.store(dR_q + program * K * V + flat, G_q, mask)
-    tl.store(dR_k + program * K * V + flat, G_k, mask)
-    tl.store(dR_v + program * V * V + square, G_v, wide)
-    tl.store(dr_b + program * V + i, g_b, i < V)
+    dR += program * (2 * K + V + 1) * V
+    tl.store(dR + flat, G_q, mask)
+    tl.store(dR + K * V + flat, G_k, mask)
+    tl.store(dR + 2 * K * V + square, G_v, wide)
+    tl.store(dR + (2 * K + V) * V + i, g_b, i < V)

@@ -18,31 +18,31 @@ Tensors = tuple[Tensor, ...]
 
 
 def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, read_after_write: bool) -> Tensors:
-    """y and the final matrices; then softmax(q), softmax(k), beta, (q - k) W, and the states at segments' starts."""
+    """y and the final matrices; then of every step [softmax(q), softmax(k), beta, (q - k) W], and the states at the
+    segments' starts."""
     B, H, T, D = x.shape
-    M = 3 * D + 4
-    shapes = ((D, D), (D, D), (D, D), (D, 4), (T, D), (T, D), (T, 4), (T, M), (segments(T), D, M))
-    return torch.empty_like(x), *(x.new_empty(B, H, *s, dtype=state_dtype(x.dtype)) for s in shapes)
+    shapes = ((D, D), (D, D), (D, D), (D, 4), (T, 5 * D + 8), (segments(T), D, 3 * D + 4))
+    dtype = state_dtype(x.dtype)
+    return torch.empty_like(x), *[x.new_empty((B, H, *shape), dtype=dtype) for shape in shapes]
 
 
 def forward(made: Tensors, x: Tensor, *W: Tensor, read_after_write: bool) -> None:
     B, H, T, D = x.shape
-    _forward[(B * H,)](x, *W, *made, H, B // len(W[0]), T, D, **_settings(x), AFTER=read_after_write)
+    _forward[(B * H,)](x, *W, *made, H, B // len(W[0]), T, D, AFTER=read_after_write, **_settings(x))
 
 
 def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool) -> Tensors:
     B, H, T, D = x.shape
-    final, saved = made[1:5], made[5:]
-    dx, dW = torch.empty_like(x), [torch.empty_like(part) for part in final]
-    room = x.new_empty(B, H, D, 3 * D + 4, dtype=state_dtype(x.dtype))
-    given = x, *final, *saved, *grads, dx, *dW, room
-    _backward[(B * H,)](*given, T, D, tolerance(x), **_settings(x), AFTER=read_after_write)
-    return dx, *(group_sum(part, len(weight)).to(weight.dtype) for part, weight in zip(dW, W, strict=True))
+    dx, dW = torch.empty_like(x), made[1].new_empty(B, H, D, 3 * D + 4)
+    given = x, *made[1:], *grads, dx, dW, torch.empty_like(dW)
+    _backward[(B * H,)](*given, T, D, tolerance(x), AFTER=read_after_write, **_settings(x))
+    summed = group_sum(dW, len(W[0])).to(W[0].dtype)
+    return dx, *summed.split([D, D, D, 4], -1)
 
 
 def _settings(x: Tensor) -> dict[str, Any]:
     size = padded(x.shape[-1])
-    warps = {32: 2, 64: 8, 128: 16}.get(size, 1)
+    warps = {64: 4, 128: 8}.get(size, 1)
     return {"P": size, "STEPS": SEGMENT, "REAL": state_type(x), "num_warps": warps}
 
 
@@ -96,7 +96,7 @@ def _rates(pointer):
 
 @triton.jit
 def _forward(
-    x, W_y, W_q, W_k, w_b, y, last_y, last_q, last_k, last_b, qs, ks, betas, ms, starts,
+    x, W_y, W_q, W_k, w_b, y, last_y, last_q, last_k, last_b, record, starts,
     H, per_group, T, D, P: tl.constexpr, STEPS: tl.constexpr, AFTER: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
@@ -111,10 +111,7 @@ def _forward(
     A_b = tl.load(w_b + weight * D * 4 + at_narrow, narrow, 0.0).to(REAL)
     x += program * T * D
     y += program * T * D
-    qs += program * T * D
-    ks += program * T * D
-    betas += program * T * 4
-    ms += program * T * M
+    record += program * T * (5 * D + 8)
     starts += program * tl.cdiv(T, STEPS) * D * M
     x_next = tl.load(x + i, i < D, 0.0)
     for t in range(T):
@@ -136,14 +133,15 @@ def _forward(
         A_b += k_i * (_nth(beta, 3, j) * m_b)[None, :]
         if AFTER:
             tl.store(y + t * D + c, tl.sum(x_t * A_y, 0), c < D)
-        tl.store(qs + t * D + c, q, c < D)
-        tl.store(ks + t * D + c, k, c < D)
-        tl.store(betas + t * 4 + j, beta)
-        m = ms + t * M
-        tl.store(m + c, m_y, c < D)
-        tl.store(m + D + c, m_q, c < D)
-        tl.store(m + 2 * D + c, m_k, c < D)
-        tl.store(m + 3 * D + j, m_b)
+        now = record + t * (5 * D + 8)
+        tl.store(now + c, q, c < D)
+        tl.store(now + D + c, k, c < D)
+        tl.store(now + 2 * D + j, beta)
+        now += 2 * D + 4
+        tl.store(now + c, m_y, c < D)
+        tl.store(now + D + c, m_q, c < D)
+        tl.store(now + 2 * D + c, m_k, c < D)
+        tl.store(now + 3 * D + j, m_b)
     tl.store(last_y + program * D * D + at, A_y, square)
     tl.store(last_q + program * D * D + at, A_q, square)
     tl.store(last_k + program * D * D + at, A_k, square)
@@ -152,8 +150,8 @@ def _forward(
 
 @triton.jit
 def _backward(
-    x, last_y, last_q, last_k, last_b, qs, ks, betas, ms, starts, dy, d_last_y, d_last_q, d_last_k, d_last_b,
-    dx, dW_y, dW_q, dW_k, dw_b, room, T, D, tolerated,
+    x, last_y, last_q, last_k, last_b, record, starts, dy, d_last_y, d_last_q, d_last_k, d_last_b,
+    dx, dW, room, T, D, tolerated,
     P: tl.constexpr, STEPS: tl.constexpr, AFTER: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
@@ -164,15 +162,21 @@ def _backward(
     M = 3 * D + 4
     A_y, A_q = tl.load(last_y + at, square, 0.0), tl.load(last_q + at, square, 0.0)
     A_k, A_b = tl.load(last_k + at, square, 0.0), tl.load(last_b + at_narrow, narrow, 0.0)
-    D_y, D_q = tl.load(d_last_y + at, square, 0.0), tl.load(d_last_q + at, square, 0.0)
-    D_k, D_b = tl.load(d_last_k + at, square, 0.0), tl.load(d_last_b + at_narrow, narrow, 0.0)
+    D_y, D_q = tl.zeros([P, P], REAL), tl.zeros([P, P], REAL)
+    D_k, D_b = tl.zeros([P, P], REAL), tl.zeros([P, 4], REAL)
+    if d_last_y is not None:
+        D_y += tl.load(d_last_y + at, square, 0.0)
+    if d_last_q is not None:
+        D_q += tl.load(d_last_q + at, square, 0.0)
+    if d_last_k is not None:
+        D_k += tl.load(d_last_k + at, square, 0.0)
+    if d_last_b is not None:
+        D_b += tl.load(d_last_b + at_narrow, narrow, 0.0)
     x += program * T * D
     dx += program * T * D
     dy += program * T * D
-    qs += program * T * D
-    ks += program * T * D
-    betas += program * T * 4
-    ms += program * T * M
+    record += program * T * (5 * D + 8)
+    dW += program * D * M
     starts += program * tl.cdiv(T, STEPS) * D * M
     room += program * D * M
 
@@ -189,16 +193,19 @@ def _backward(
             tl.debug_barrier()
         for back in range(count):
             t = begin + count - 1 - back
-            k_i = tl.load(ks + t * D + i, i < D, 0.0)[:, None]
-            m_y, m_q, m_k, m_b = _load_row(ms + t * M, c, j, D)
-            b_y, b_q, b_k, b_b = _rates(betas + t * 4)
+            now = record + t * (5 * D + 8)
+            q, k = tl.load(now + i, i < D, 0.0), tl.load(now + D + i, i < D, 0.0)
+            k_i = k[:, None]
+            m_y, m_q, m_k, m_b = _load_row(now + 2 * D + 4, c, j, D)
+            b_y, b_q, b_k, b_b = _rates(now + 2 * D)
             u_y, u_q, u_k, u_b = (b_y * m_y)[None, :], (b_q * m_q)[None, :], (b_k * m_k)[None, :], (b_b * m_b)[None, :]
             if again != 0:
                 A_y, A_q, A_k, A_b = _load_state(start, i, c, j, D, REAL)
                 for s in range(begin, t):
-                    k_s = tl.load(ks + s * D + i, i < D, 0.0)[:, None]
-                    n_y, n_q, n_k, n_b = _load_row(ms + s * M, c, j, D)
-                    r_y, r_q, r_k, r_b = _rates(betas + s * 4)
+                    then = record + s * (5 * D + 8)
+                    k_s = tl.load(then + D + i, i < D, 0.0)[:, None]
+                    n_y, n_q, n_k, n_b = _load_row(then + 2 * D + 4, c, j, D)
+                    r_y, r_q, r_k, r_b = _rates(then + 2 * D)
                     A_y += k_s * (r_y * n_y)[None, :]
                     A_q += k_s * (r_q * n_q)[None, :]
                     A_k += k_s * (r_k * n_k)[None, :]
@@ -219,8 +226,6 @@ def _backward(
             dm_y, dm_q = (b_y * du_y)[None, :], (b_q * du_q)[None, :]
             dm_k, dm_b = (b_k * du_k)[None, :], (b_b * du_b)[None, :]
             dp = tl.sum(A_y * dm_y, 1) + tl.sum(A_q * dm_q, 1) + tl.sum(A_k * dm_k, 1) + tl.sum(A_b * dm_b, 1)
-            q = tl.load(qs + t * D + i, i < D, 0.0)
-            k = tl.load(ks + t * D + i, i < D, 0.0)
             p = (q - k)[:, None]
             D_y += p * dm_y
             D_q += p * dm_q
@@ -232,7 +237,7 @@ def _backward(
             db_y, db_q = tl.sum(m_y * du_y, 0), tl.sum(m_q * du_q, 0)
             db_k, db_b = tl.sum(m_k * du_k, 0), tl.sum(m_b * du_b, 0)
             dbeta = tl.where(j == 0, db_y, tl.where(j == 1, db_q, tl.where(j == 2, db_k, db_b)))
-            beta = tl.load(betas + t * 4 + j)
+            beta = tl.load(now + 2 * D + j)
             dz_b = (dbeta * beta * (1.0 - beta))[None, :]
             dx_t = tl.sum(A_y * dy_t, 1) + tl.sum(A_q * dz_q, 1) + tl.sum(A_k * dz_k, 1) + tl.sum(A_b * dz_b, 1)
             if AFTER:
@@ -254,7 +259,4 @@ def _backward(
         A_y, A_q, A_k, A_b = T_y, T_q, T_k, T_b
         again = tl.where((again == 0) & (drift > tolerated * most), 1, 0)
         segment -= 1 - again
-    tl.store(dW_y + at, D_y, square)
-    tl.store(dW_q + at, D_q, square)
-    tl.store(dW_k + at, D_k, square)
-    tl.store(dw_b + at_narrow, D_b, narrow)
+    _store_state(dW, i, c, j, D, D_y, D_q, D_k, D_b)
