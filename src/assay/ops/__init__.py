@@ -9,6 +9,7 @@ float32 and float64; bfloat16 inputs keep a float32 state.
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 from functools import cache, lru_cache
 from typing import Literal, get_args
@@ -267,7 +268,7 @@ def diagonal_scan(
     dtype = torch.promote_types(a.dtype, b.dtype)
     h = _zeros(b.to(dtype), *state) if h is None else h
     given = {"a": a.to(dtype), "b": b.to(dtype), "h": h}
-    flat = {name: x.reshape(*x.shape[: 2 if name == "h" else 3], -1) for name, x in given.items()}
+    flat = {name: x.reshape(*x.shape[: 2 if name == "h" else 3], math.prod(b.shape[3:])) for name, x in given.items()}
     (outputs,) = _run("diagonal_scan", backend, flat)
     return outputs.view(b.shape), _last(outputs).reshape(state)
 

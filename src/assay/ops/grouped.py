@@ -12,7 +12,13 @@ def before(first: Tensor, outputs: Tensor) -> Tensor:
 
 
 def weight_gradient(dz: Tensor, x: Tensor, groups: int) -> Tensor:
-    """The gradient of R in z = R x: sum over a group's rows and time of dz x^T, [groups, heads, out, in]."""
+    """The gradient of R in z = R x: sum over a group's rows and time of dz x^T, [groups, heads, out, in].
+
+    Row by row and then summed where that takes less memory than to bring a group's rows together.
+    """
+    T, size = x.shape[2], dz.shape[3] + x.shape[3]
+    if dz.shape[3] * x.shape[3] < T * size:
+        return group_sum(dz.mT @ x, groups)
     dz, x = (a.reshape(groups, -1, *a.shape[1:]).transpose(1, 2).flatten(2, 3) for a in (dz, x))
     return dz.mT @ x
 

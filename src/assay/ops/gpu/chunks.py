@@ -87,13 +87,5 @@ def load_turned(W, i, c, K, V):
 
 
 @triton.jit
-def load_gradient(dW, row, i, c, K, V, REAL: tl.constexpr):
-    """The gradient of a row's fast weight as that of a state; zeros if there is none."""
-    if dW is None:
-        return tl.zeros([i.shape[0], c.shape[0]], REAL)
-    return load_turned(dW + row * K * V, i, c, K, V)
-
-
-@triton.jit
 def store_turned(W, i, c, K, V, values):
     tl.store(W + i[:, None] + c[None, :] * K, values, (i < K)[:, None] & (c < V)[None, :])

@@ -17,7 +17,7 @@ def sigmoid(x):
 
 @triton.jit
 def tanh(x):
-    """By its series near zero, where 2 sigmoid(2x) - 1 would lose the leading digits."""
+    """By its series near zero, where 1 - 2 / (1 + exp(2x)) would lose the leading digits."""
     s = x * x
     p = -929569.0 / 638512875.0
     p = p * s + 21844.0 / 6081075.0
@@ -27,8 +27,8 @@ def tanh(x):
     p = p * s + 2.0 / 15.0
     p = p * s - 1.0 / 3.0
     near = x + x * s * p
-    far = 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
-    return tl.where(s < 0.015625, near, far)
+    far = 1.0 - 2.0 / (1.0 + tl.exp(2.0 * tl.abs(x)))
+    return tl.where(s < 0.015625, near, tl.where(x < 0.0, -far, far))
 
 
 @triton.jit

@@ -12,7 +12,6 @@ from torch import Tensor
 from assay.ops.gpu.chunks import (
     chunk,
     dot,
-    load_gradient,
     load_state,
     load_steps,
     load_turned,
@@ -150,7 +149,9 @@ def _walk_back(
     row = tl.program_id(0).to(tl.int64)
     i, c, s = tl.arange(0, PK), tl.arange(0, PV), tl.arange(0, C)
     chunks = tl.cdiv(T, C)
-    dS = load_gradient(d_final, row, i, c, K, V, REAL)
+    dS = tl.zeros([PK, PV], REAL)
+    if d_final is not None:
+        dS += load_turned(d_final + row * K * V, i, c, K, V)
     for back in range(chunks):
         n = chunks - 1 - back
         t = n * C + s

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from assay.ops.gpu.common import padded, sigmoid, tanh
 from assay.ops.gpu.recurrent import load
+from assay.ops.grouped import group_sum
 
 
 def outputs(z: Tensor, f: Tensor, w_z: Tensor, w_f: Tensor, c: Tensor) -> tuple[Tensor, ...]:
@@ -25,7 +26,7 @@ def backward(
     dz, df, dc = (torch.empty_like(x) for x in (z, f, c))
     by_row = torch.empty_like(c), torch.empty_like(c)
     _launch(_backward, z, f, w_z, w_f, c, *outputs, *grads, dz, df, *by_row, dc)
-    dw_z, dw_f = (dw.unflatten(0, (len(w_z), -1)).sum(1).to(w_z.dtype) for dw in by_row)
+    dw_z, dw_f = (group_sum(dw, len(w_z)).to(w_z.dtype) for dw in by_row)
     return dz, df, dw_z, dw_f, dc
 
 

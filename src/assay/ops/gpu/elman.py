@@ -8,7 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.ops.gpu.common import tanh
-from assay.ops.gpu.recurrent import launch, load, load_rows, matmul, stream, tile, transposed, weight_gradient
+from assay.ops.gpu.recurrent import launch, load, load_rows, matmul, stream, tile, transposed
+from assay.ops.grouped import before, weight_gradient
 
 
 def outputs(a: Tensor, R: Tensor, h: Tensor, relu: bool) -> tuple[Tensor, ...]:
@@ -27,7 +28,7 @@ def backward(
     da, dh = torch.empty_like(a), torch.empty_like(h)
     grid, settings = launch(a, R, h)
     _backward[grid](R.to(h.dtype), hidden, *grads, torch.empty_like(h), da, dh, RELU=relu, **settings)
-    return da, weight_gradient(da, hidden, h, len(R)), dh
+    return da, weight_gradient(da, before(h, hidden), len(R)), dh
 
 
 @triton.jit

@@ -8,7 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.ops.gpu.common import sigmoid, tanh
-from assay.ops.gpu.recurrent import launch, load, load_rows, matmul, stream, tile, transposed, weight_gradient
+from assay.ops.gpu.recurrent import launch, load, load_rows, matmul, stream, tile, transposed
+from assay.ops.grouped import before, group_sum, weight_gradient
 
 
 def outputs(a: Tensor, R: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor, ...]:
@@ -30,9 +31,9 @@ def backward(
     exchange = h.new_empty(*h.shape[:2], 3 * size)
     grid, settings = launch(a, R, h)
     _backward[grid](R.to(h.dtype), h, hidden, gates, *grads, exchange, da, du, dh, **settings)
-    parts = [weight_gradient(dx, hidden, h, groups) for dx in (da[..., : 2 * size], du)]
-    db = du.unflatten(0, (groups, -1)).sum((1, 3), dtype=h.dtype).to(b.dtype)
-    return da, torch.cat(parts, dim=2), db, dh
+    dz = torch.cat([da[..., : 2 * size], du], dim=-1)
+    db = group_sum(du.sum(2, dtype=h.dtype), groups).to(b.dtype)
+    return da, weight_gradient(dz, before(h, hidden), groups), db, dh
 
 
 @triton.jit

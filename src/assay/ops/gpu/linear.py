@@ -10,7 +10,6 @@ from torch import Tensor
 from assay.ops.gpu.chunks import (
     chunk,
     dot,
-    load_gradient,
     load_state,
     load_steps,
     load_turned,
@@ -182,7 +181,9 @@ def _walk_back(
     i, c, s = tl.arange(0, PK), tl.arange(0, PV), tl.arange(0, C)
     chunks = tl.cdiv(T, C)
     g = _decay(decay, H, per_group, DECAYS, REAL)
-    dS = load_gradient(d_final, row, i, c, K, V, REAL)
+    dS = tl.zeros([PK, PV], REAL)
+    if d_final is not None:
+        dS += load_turned(d_final + row * K * V, i, c, K, V)
     for back in range(chunks):
         n = chunks - 1 - back
         t, count = n * C + s, tl.minimum(T - n * C, C)

@@ -8,7 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.ops.gpu.common import sigmoid, tanh
-from assay.ops.gpu.recurrent import launch, load, load_rows, matmul, stream, tile, transposed, weight_gradient
+from assay.ops.gpu.recurrent import launch, load, load_rows, matmul, stream, tile, transposed
+from assay.ops.grouped import before, or_zeros, weight_gradient
 
 
 def outputs(a: Tensor, R: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
@@ -29,8 +30,9 @@ def backward(
     da, dh, dc = (torch.empty_like(x) for x in (a, h, c))
     exchange = h.new_empty(*h.shape[:2], 4 * h.shape[2])
     grid, settings = launch(a, R, h)
-    _backward[grid](R.to(h.dtype), gates, cells, *grads, exchange, da, dh, dc, **settings)
-    return da, weight_gradient(da, hidden, h, len(R)), dh, dc
+    dh_out, dc_out = grads[0], or_zeros(grads[1], c)
+    _backward[grid](R.to(h.dtype), gates, cells, dh_out, dc_out, exchange, da, dh, dc, **settings)
+    return da, weight_gradient(da, before(h, hidden), len(R)), dh, dc
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from assay.ops.gpu.common import padded
 
-PRECISION = "ieee"  # of products in float32; "tf32x3" takes the tensor cores and is nearly as exact
+PRECISION = "tf32x3"  # of products in float32: three passes of the matrix units, nearly as exact as "ieee" and faster
 MULTIPROCESSORS = 132  # of an H200
 
 
@@ -73,8 +73,8 @@ def launch(a: Tensor, R: Tensor, h: Tensor) -> tuple[tuple[int], dict[str, Any]]
     """The grid, and what every kernel here is told by name."""
     groups, heads, _, size = R.shape
     rows, block, wide = len(a) // groups, padded(size, 16), h.element_size()
-    taken = 16 if groups * heads * triton.cdiv(rows, 16) <= 2 * MULTIPROCESSORS else 32
-    on_tensor_cores = wide == 8 or PRECISION != "ieee"
+    crowded = groups * heads * triton.cdiv(rows, 16) > 2 * MULTIPROCESSORS
+    taken = 32 if crowded and wide == 4 else 16  # 32 rows of float64 do not fit into registers
     settings = {
         "rows": rows,
         "heads": heads,
@@ -84,8 +84,7 @@ def launch(a: Tensor, R: Tensor, h: Tensor) -> tuple[tuple[int], dict[str, Any]]
         "BLOCK": block,
         "STREAM": 0 if block * wide <= 256 else 128 // wide,
         "PRECISION": PRECISION,
-        # few warps with many results each read less of shared memory, where the plain cores' products spend their time
-        "num_warps": 8 if block >= 64 and (on_tensor_cores or taken > 16) else 4,
+        "num_warps": 8 if block * taken >= 2048 else 4,
     }
     return (groups * heads * triton.cdiv(rows, taken),), settings
 
@@ -93,10 +92,3 @@ def launch(a: Tensor, R: Tensor, h: Tensor) -> tuple[tuple[int], dict[str, Any]]
 def transposed(R: Tensor, gates: int, dtype: torch.dtype) -> Tensor:
     """Every gate's matrix as [in, out], so that neighbours in memory are neighbours in the product."""
     return R.unflatten(2, (gates, -1)).mT.contiguous().to(dtype)
-
-
-def weight_gradient(products: Tensor, outputs: Tensor, first: Tensor, groups: int) -> Tensor:
-    """The gradient of R from that of R h: its outer products with h_{t-1}, summed over a group's rows and time."""
-    before = torch.cat([first[:, :, None].to(outputs.dtype), outputs[:, :, :-1]], dim=2)
-    products, before = (x.unflatten(0, (groups, -1)).transpose(1, 2).flatten(2, 3) for x in (products, before))
-    return products.mT @ before

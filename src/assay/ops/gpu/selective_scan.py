@@ -13,6 +13,7 @@ from torch import Tensor
 
 from assay.ops.gpu.common import padded
 from assay.ops.gpu.recurrent import load
+from assay.ops.grouped import group_sum, or_zeros
 
 SEGMENT = 16
 
@@ -40,9 +41,8 @@ def backward(
     blocks = triton.cdiv(x.shape[3], _block(A))
     dB, dC = (h.new_empty(blocks, *B.shape) for _ in range(2))
     dA, states = torch.empty_like(h), h.new_empty(*h.shape[:2], SEGMENT, *h.shape[2:])
-    _launch(_backward, x, dt, A, B, C, outputs[2], *grads, states, dx, ddt, dA, dB, dC, dh)
-    dA = dA.unflatten(0, (len(A), -1)).sum(1)
-    return dx, ddt, dA.to(A.dtype), dB.sum(0).to(B.dtype), dC.sum(0).to(C.dtype), dh
+    _launch(_backward, x, dt, A, B, C, outputs[2], grads[0], or_zeros(grads[1], h), states, dx, ddt, dA, dB, dC, dh)
+    return dx, ddt, group_sum(dA, len(A)).to(A.dtype), dB.sum(0).to(B.dtype), dC.sum(0).to(C.dtype), dh
 
 
 def _block(A: Tensor) -> int:
