@@ -23,8 +23,12 @@ MULTIPROCESSORS = 132  # of an H200: with fewer rows and heads than that, chunks
 
 
 def walks(q: Tensor, v: Tensor) -> bool:
-    """Whether one program does all chunks of a row and head in turn, in one launch."""
-    return q.shape[0] * q.shape[1] >= MULTIPROCESSORS or q.shape[2] <= chunk(q, v)
+    """Whether one program does all chunks of a row and head in turn, in one launch.
+
+    It must where two states are too large for the shared memory together.
+    """
+    large = q.dtype == torch.float64 and max(q.shape[-1], v.shape[-1]) > 64
+    return q.shape[0] * q.shape[1] >= MULTIPROCESSORS or q.shape[2] <= 64 or large
 
 
 def chunk(q: Tensor, v: Tensor) -> int:
@@ -33,12 +37,14 @@ def chunk(q: Tensor, v: Tensor) -> int:
 
 
 def settings(q: Tensor, v: Tensor) -> dict[str, Any]:
-    """What every kernel here is told by name."""
+    """What every kernel here is told by name; chunks and warps as they were fastest on an H200."""
     K, V = padded(q.shape[-1], 16), padded(v.shape[-1], 16)
-    short, size = q.shape[2] <= 512, max(K, V)
-    C, warps = ((16, 1) if short else (32, 2)) if size <= 32 else (16, 4) if short else (64, 4)
-    if size > 64 or state_type(q) == tl.float64:
-        C, warps = min(C, 32), 8
+    size = max(K, V)
+    if walks(q, v):
+        C, warps = 16, {16: 1, 32: 2, 64: 4}.get(size, 8)
+    else:
+        C, warps = {16: (32, 2), 32: (32, 4), 64: (64, 4)}.get(size, (32, 8))
+        C = min(C, 32) if state_type(q) == tl.float64 else C
     return {
         "H": q.shape[1],
         "T": q.shape[2],
@@ -50,6 +56,7 @@ def settings(q: Tensor, v: Tensor) -> dict[str, Any]:
         "REAL": state_type(q),
         "PRECISION": PRECISION[q.dtype],
         "num_warps": warps,
+        "num_stages": 3 if size < 128 else 1,  # what is loaded ahead takes shared memory
     }
 
 
