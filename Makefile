@@ -41,3 +41,4 @@ test: check
 bench: .venv/.installed-dev
 	$(BIN)/python bench/tasks.py
 	$(BIN)/python bench/models.py
+	$(BIN)/python bench/ops.py

@@ -45,7 +45,7 @@ def test_a_record_says_everything():
     assert re.fullmatch(r"[0-9a-f]{12}\+?", record.commit) if head else record.commit == ""
     assert record.versions["torch"] == torch.__version__
     assert record.device.startswith("cpu")
-    assert record.backend == {"gru": "reference"}
+    assert record.backend == {"gru": "cpu"}
     assert record.parameters == sum(p.numel() for p in short().model.build(3, 0, 2, assay.Rng.seeded(0)).parameters())
     assert record.state_floats == 128
     assert record.state_bits == 128 * 32

@@ -18,11 +18,11 @@ from torch import Tensor
 from assay import ops
 from assay.ops import Backend
 
+from .cases import installed
+
 FLA = importlib.util.find_spec("fla")
-pytestmark = [
-    pytest.mark.skipif(FLA is None, reason="flash-linear-attention is not installed"),
-    pytest.mark.parametrize("backend", ["reference", "chunked"]),
-]
+pytestmark = pytest.mark.skipif(FLA is None, reason="flash-linear-attention is not installed")
+in_torch = pytest.mark.parametrize("backend", ["reference", "chunked"])
 
 
 def naive(op: str) -> ModuleType:
@@ -55,6 +55,7 @@ def alike(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], inputs: tuple[Te
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * max(1.0, float(b.detach().abs().max())))
 
 
+@pytest.mark.parametrize("backend", ["reference", "chunked", pytest.param("cpu", marks=installed("cpu"))])
 @pytest.mark.parametrize(("features", "top"), [("softmax", 1.0), ("unit", 2.0)])
 def test_delta_rule(backend: Backend, features: str, top: float):
     q, k, v, W = draw(96)
@@ -66,6 +67,7 @@ def test_delta_rule(backend: Backend, features: str, top: float):
     alike((ours, final), (theirs, S.mT), (q, k, v, raw, W))
 
 
+@in_torch
 def test_retention(backend: Backend):
     q, k, v, _ = draw(96)
     decay = 1 - 2.0 ** (-5 - torch.arange(4.0))
@@ -73,6 +75,7 @@ def test_retention(backend: Backend):
     alike((ours,), (naive("retention").naive_retention(q, k, v),), (q, k, v))
 
 
+@in_torch
 def test_linear_attention(backend: Backend):
     q, k, v, W = draw(96)
     theirs, S = naive("linear_attn").naive_recurrent_linear_attn(

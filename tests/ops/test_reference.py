@@ -1,4 +1,7 @@
-"""The reference ops: their equations written out again for one row and head, their gradients, and their invariants."""
+"""The reference ops: their equations written out again for one row and head, and their gradients.
+
+Then what every backend keeps: states, groups and invariants.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,14 @@ from numpy import ndarray as Array
 from torch import Tensor, nn
 
 from assay import ops
+from assay.ops.rules import RULES
 
-from .cases import CASES, HEADS, Case
+from .cases import CASES, OPS, SIZES, Case, with_backends
 
+HEADS = SIZES["H"]
+EVERY = ("reference", "chunked", "cpu", "gpu")
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+every_backend = with_backends(*EVERY)
 
 
 def close(got: Any, wanted: Any, tolerance: float = 1e-12) -> None:
@@ -25,9 +32,9 @@ def close(got: Any, wanted: Any, tolerance: float = 1e-12) -> None:
 
 
 def test_every_op_has_a_case():
-    functions = inspect.getmembers(ops, inspect.isfunction)
-    takes_backend = {name for name, f in functions if "backend" in inspect.signature(f).parameters}
-    assert {case.op for case in CASES.values()} == takes_backend - {"chosen"}
+    functions = {name: f for name, f in inspect.getmembers(ops, inspect.isfunction) if not name.startswith("_")}
+    takes_backend = {name for name, f in functions.items() if "backend" in inspect.signature(f).parameters}
+    assert set(OPS) == set(RULES) == takes_backend - {"chosen"}
 
 
 @every_case
@@ -170,6 +177,7 @@ BY_HAND = {
     "linear_attention": linear_attention,
     "retention": retention,
     "delta_rule": delta_rule,
+    "delta_rule-signed": delta_rule,
     "recurrent_delta": recurrent_delta,
     "srwm": srwm,
     "srwm-after": lambda x, w, s: srwm(x, w, s, after=True),
@@ -187,8 +195,7 @@ BY_HAND = {
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("time", [1, 5])
 def test_equations(name: str, time: int):
-    case, batch = CASES[name], 4
-    groups = 2 if case.grouped else 1
+    case, batch, groups = CASES[name], 4, 2
     x, w, s = case.draw(time, batch, groups)
     got = case.run(x, w, s)
     for row in range(batch):
@@ -251,78 +258,90 @@ def test_lstm_is_torch_lstm():
 # -- states and groups ---------------------------------------------------------------------------------------------
 
 
-@every_case
-def test_state_is_handed_over(case: Case):
-    x, w, s = case.draw(13)
-    whole = case.run(x, w, s)
-    first = case.run([part[:, :, :5] for part in x], w, s)
-    second = case.run([part[:, :, 5:] for part in x], w, first[1:])
+@every_backend
+def test_state_is_handed_over(case: Case, backend: str):
+    time, cut = (13, 5) if backend == "gpu" else (150, 71)
+    x, w, s = case.draw(time)
+    whole = case.run(x, w, s, backend)
+    first = case.run([part[:, :, :cut] for part in x], w, s, backend)
+    second = case.run([part[:, :, cut:] for part in x], w, first[1:], backend)
     close(torch.cat([first[0], second[0]], dim=2), whole[0])
     for pieces, at_once in zip(second[1:], whole[1:], strict=True):
         close(pieces, at_once)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.state])
-def test_state_left_out_is_zero(name: str):
-    x, w, s = CASES[name].draw(4)
-    for left_out, zero in zip(
-        CASES[name].run(x, w, []), CASES[name].run(x, w, [torch.zeros_like(part) for part in s]), strict=True
-    ):
-        close(left_out, zero, 0.0)
+@with_backends(*EVERY, among=[name for name, case in CASES.items() if case.state])
+def test_state_left_out_is_zero(case: Case, backend: str):
+    x, w, s = case.draw(4)
+    zero = [torch.zeros_like(part) for part in s]
+    for left_out, given in zip(case.run(x, w, [], backend), case.run(x, w, zero, backend), strict=True):
+        close(left_out, given, 0.0)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.weights and case.grouped])
-def test_groups_are_separate_calls(name: str):
-    case = CASES[name]
+@with_backends("reference", "chunked", "cpu", among=[name for name, case in CASES.items() if case.weights])
+def test_groups_are_separate_calls(case: Case, backend: str):
     x, w, s = case.draw(4, batch=6, groups=3)
-    together = case.run(x, w, s)
+    together = case.run(x, w, s, backend)
     for group in range(3):
         rows = slice(2 * group, 2 * group + 2)
-        alone = case.run([p[rows] for p in x], [p[group : group + 1] for p in w], [p[rows] for p in s])
+        alone = case.run([p[rows] for p in x], [p[group : group + 1] for p in w], [p[rows] for p in s], backend)
         for all_groups, one in zip(together, alone, strict=True):
             close(all_groups[rows], one)
+
+
+def test_a_decay_per_head_serves_every_row():
+    x, (decay,), s = CASES["retention"].draw(4)
+    for per_head, per_group in zip(
+        ops.retention(*x, decay[0], *s, backend="reference"),
+        ops.retention(*x, decay, *s, backend="reference"),
+        strict=True,
+    ):
+        close(per_head, per_group, 0.0)
 
 
 # -- invariants ----------------------------------------------------------------------------------------------------
 
 
-def test_no_beta_no_write():
-    (q, k, v, _), _, (W,) = CASES["delta_rule"].draw(7)
-    o, final = ops.delta_rule(q, k, v, torch.zeros_like(q[..., 0]), W, backend="reference")
+@with_backends(*EVERY, among=["delta_rule"])
+def test_no_beta_no_write(case: Case, backend: str):
+    (q, k, v, beta), w, (W,) = case.draw(7)
+    o, final = case.run([q, k, v, torch.zeros_like(beta)], w, [W], backend)
     close(final, W, 0.0)
     close(o, q @ W.mT)
 
 
-def test_beta_of_one_and_a_unit_key_write_the_value():
-    (q, k, v, _), _, (W,) = CASES["delta_rule"].draw(7)
-    k = k / k.norm(dim=-1, keepdim=True)
-    o, final = ops.delta_rule(k, k, v, torch.ones_like(q[..., 0]), W, backend="reference")
+@with_backends(*EVERY, among=["delta_rule-signed"])
+def test_beta_of_one_and_a_unit_key_write_the_value(case: Case, backend: str):
+    (_, k, v, beta), w, s = case.draw(7)
+    o, final = case.run([k, k, v, torch.ones_like(beta)], w, s, backend)
     close(o, v)
     close((final @ k[:, :, -1, :, None])[..., 0], v[:, :, -1])
 
 
+@with_backends(*EVERY, among=["srwm"])
 @pytest.mark.parametrize("index", range(4))
-def test_srwm_moves_its_rows_by_affine_combinations(index: int):
+def test_srwm_moves_its_rows_by_affine_combinations(case: Case, backend: str, index: int):
     """W_t = A_t W_0 with A_t 1 = 1, for each of the four matrices.
 
     W_y feeds nothing back. So the identity in its place, written with W_i's own beta, becomes A_t.
     """
-    (x,), W, _ = CASES["srwm"].draw(13)
-    _, final = ops.srwm(x, tuple(W), backend="reference")
+    (x,), W, _ = case.draw(6, H=1)
+    _, *final = case.run([x], W, [], backend)
     w_b = W[3].clone()
     w_b[..., 0] = W[3][..., index]
-    identity = torch.eye(x.shape[-1], dtype=x.dtype).expand(1, HEADS, -1, -1)
-    _, (A, *_) = ops.srwm(x, (identity, W[1], W[2], w_b), backend="reference")
+    identity = torch.eye(x.shape[-1], dtype=x.dtype).expand_as(W[0])
+    _, A, *_ = case.run([x], [identity, W[1], W[2], w_b], [], backend)
     close(A @ W[index], final[index])
     close(A.sum(-1), torch.ones_like(A[..., 0]))
     assert (A - identity).abs().max() > 0.1
 
 
-def test_srwm_keeps_columns_that_are_equal_in_every_row():
-    (x,), W, _ = CASES["srwm"].draw(13)
+@with_backends(*EVERY, among=["srwm"])
+def test_srwm_keeps_columns_that_are_equal_in_every_row(case: Case, backend: str):
+    (x,), W, _ = case.draw(6, H=1)
     for M in W:
         M[..., 1] = M[:, :, :1, 1]
-    _, final = ops.srwm(x, tuple(W), backend="reference")
+    _, *final = case.run([x], W, [], backend)
     for before, after in zip(W, final, strict=True):
         close(after[..., 1], before[..., 1].expand_as(after[..., 1]))
         assert (after[..., 0] - before[..., 0]).abs().max() > 1e-3

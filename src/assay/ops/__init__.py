@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Literal, get_args
 
 import torch
@@ -81,9 +81,11 @@ def _interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-@cache
+INSTALLED = {library: importlib.util.find_spec(library) is not None for library in NEEDS.values()}
+
+
 def _installed(library: str) -> bool:
-    return importlib.util.find_spec(library) is not None
+    return INSTALLED[library]
 
 
 @lru_cache(4096)  # the same shapes come again and again
@@ -115,7 +117,13 @@ def _zeros(like: Tensor, *shape: int) -> Tensor:
 
 
 def _fast_weight(W: Tensor | None, k: Tensor, v: Tensor) -> Tensor:
-    return _zeros(v, *v.shape[:2], v.shape[-1], k.shape[-1]) if W is None else W
+    return _zeros(v, *v.shape[:2], *v.shape[-1:], *k.shape[-1:]) if W is None else W
+
+
+def _named(op: str, argument: str, tensors: tuple[Tensor, ...], *names: str) -> dict[str, Tensor]:
+    if len(tensors) != len(names):
+        raise BadInput(f"{op}: {argument} has {len(tensors)} tensors; expected {len(names)} ({', '.join(names)})")
+    return dict(zip(names, tensors, strict=True))
 
 
 def _last(outputs: Tensor) -> Tensor:
@@ -169,9 +177,9 @@ def recurrent_delta(
     R_q and R_k are [groups, heads, key, value], R_v [groups, heads, value, value], r_b [groups, heads, value]; q, k, v
     and beta are what their softmax, identity and sigmoid are taken of.
     """
-    W, last = (_fast_weight(None, k, v), _zeros(v, *v.shape[:2], v.shape[-1])) if state is None else state
-    weights = dict(zip(("R_q", "R_k", "R_v", "r_b"), R, strict=True))
-    given = {"q": q, "k": k, "v": v, "beta": beta, **weights, "W": W, "last": last}
+    state = (_fast_weight(None, k, v), _zeros(v, *v.shape[:2], *v.shape[-1:])) if state is None else state
+    weights = _named("recurrent_delta", "R", R, "R_q", "R_k", "R_v", "r_b")
+    given = {"q": q, "k": k, "v": v, "beta": beta, **weights, **_named("recurrent_delta", "state", state, "W", "last")}
     o, W = _run("recurrent_delta", backend, given)
     return o, (W, _last(o))
 
@@ -184,7 +192,7 @@ def srwm(
     backend: Backend = "auto",
 ) -> tuple[Sequence, tuple[Tensor, Tensor, Tensor, Tensor]]:
     """The self-referential matrix: W = (W_y, W_q, W_k [groups, heads, dim, dim], w_b [groups, heads, dim, 4])."""
-    weights = dict(zip(("W_y", "W_q", "W_k", "w_b"), W, strict=True))
+    weights = _named("srwm", "W", W, "W_y", "W_q", "W_k", "w_b")
     y, W_y, W_q, W_k, w_b = _run("srwm", backend, {"x": x, **weights}, read_after_write=read_after_write)
     return y, (W_y, W_q, W_k, w_b)
 
@@ -198,7 +206,7 @@ def elman(
     backend: Backend = "auto",
 ) -> tuple[Sequence, Vector]:
     """h' = tanh(a + R h), or relu."""
-    h = _zeros(a, *a.shape[:2], R.shape[-1]) if h is None else h
+    h = _zeros(a, *a.shape[:2], *R.shape[-1:]) if h is None else h
     (outputs,) = _run("elman", backend, {"a": a, "R": R, "h": h}, relu=relu)
     return outputs, _last(outputs)
 
@@ -212,7 +220,7 @@ def gru(
     backend: Backend = "auto",
 ) -> tuple[Sequence, Vector]:
     """A gated recurrent unit; `a` and R hold the gates r, z, n one after the other."""
-    h = _zeros(a, *a.shape[:2], R.shape[-1]) if h is None else h
+    h = _zeros(a, *a.shape[:2], *R.shape[-1:]) if h is None else h
     (outputs,) = _run("gru", backend, {"a": a, "R": R, "b": b, "h": h})
     return outputs, _last(outputs)
 
@@ -225,9 +233,9 @@ def lstm(
     backend: Backend = "auto",
 ) -> tuple[Sequence, tuple[Vector, Vector]]:
     """Long short-term memory; `a` and R hold the gates i, f, g, o one after the other; the state is (h, c)."""
-    zero = _zeros(a, *a.shape[:2], R.shape[-1])
-    h, c = (zero, zero) if state is None else state
-    outputs, c = _run("lstm", backend, {"a": a, "R": R, "h": h, "c": c})
+    zero = _zeros(a, *a.shape[:2], *R.shape[-1:])
+    states = _named("lstm", "state", (zero, zero) if state is None else state, "h", "c")
+    outputs, c = _run("lstm", backend, {"a": a, "R": R, **states})
     return outputs, (_last(outputs), c)
 
 
@@ -241,7 +249,7 @@ def elementwise_lstm(
     backend: Backend = "auto",
 ) -> tuple[Sequence, Vector]:
     """The recurrence of the e-LSTM: its outputs are the cells c."""
-    c = _zeros(z, *z.shape[:2], z.shape[-1]) if c is None else c
+    c = _zeros(z, *z.shape[:2], *z.shape[-1:]) if c is None else c
     (outputs,) = _run("elementwise_lstm", backend, {"z": z, "f": f, "w_z": w_z, "w_f": w_f, "c": c})
     return outputs, _last(outputs)
 
@@ -284,6 +292,6 @@ def selective_scan(
     backend: Backend = "auto",
 ) -> tuple[Sequence, Tensor]:
     """h' = exp(dt A) h + dt x B^T, y = h' C."""
-    h = _zeros(x, *x.shape[:2], x.shape[-1], A.shape[-1]) if h is None else h
+    h = _zeros(x, *x.shape[:2], *x.shape[-1:], *A.shape[-1:]) if h is None else h
     y, h = _run("selective_scan", backend, {"x": x, "dt": dt, "A": A, "B": B, "C": C, "h": h})
     return y, h

@@ -51,7 +51,8 @@ class Fused:
         arguments = *(x.contiguous() for x in given.values()), *(flags[f] for f in self.rule.flags)
         if _plain():
             return _Direct.apply(self, *arguments)  # type: ignore[no-any-return, no-untyped-call]
-        self._refuse_transforms(given)
+        if not torch.compiler.is_compiling():  # what is compiled goes through _fake
+            self._refuse_transforms(given)
         made = self.op(*arguments)
         return tuple(made[: len(self.rule.outputs)]) if isinstance(made, tuple | list) else (made,)
 
@@ -66,6 +67,8 @@ class Fused:
         return tuple(arguments[:count]), dict(zip(self.rule.flags, arguments[count:], strict=True))
 
     def _fake(self, *arguments: Any) -> Tensors | Tensor:
+        if forward_ad._current_level >= 0:
+            self._refuse_derivatives()
         inputs, flags = self._split(arguments)
         made: Tensors = self._kernel.outputs(*inputs, **flags)
         return made if len(made) > 1 else made[0]
@@ -102,6 +105,8 @@ class Fused:
         ctx.save_for_backward(*outputs, *tensors)
 
     def _gradient(self, ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        if any(grad is not None and torch._C._functorch.is_legacy_batchedtensor(grad) for grad in grads):
+            self._refuse_batched(None, None)  # is_grads_batched has a vmap of its own
         kept = list(ctx.saved_tensors)
         outputs, inputs = kept[: -len(self.rule.inputs)], kept[-len(self.rule.inputs) :]
         of_output, *of_states = grads[: len(self.rule.outputs)]
@@ -132,10 +137,13 @@ class Fused:
     def _refuse_transforms(self, given: dict[str, Tensor]) -> None:
         """torch.func.grad would fail obscurely, and forward-mode derivatives would silently be zero."""
         if any(_transformed(x) for x in given.values()):
-            raise BadInput(
-                f"{self.rule.name}: torch.func's grad, vjp, jvp and forward-mode derivatives do not pass through the "
-                f"{self.backend} kernel; use .backward() or torch.autograd.grad, or backend='reference'"
-            )
+            self._refuse_derivatives()
+
+    def _refuse_derivatives(self) -> None:
+        raise BadInput(
+            f"{self.rule.name}: torch.func's grad, vjp, jvp and forward-mode derivatives do not pass through the "
+            f"{self.backend} kernel; use .backward() or torch.autograd.grad, or backend='reference'"
+        )
 
     def _refuse_second(self, ctx: Any, *grads: Any) -> Any:
         raise BadInput(f"{self.rule.name}: the {self.backend} kernel has no second derivative; use backend='reference'")

@@ -42,7 +42,7 @@ def _forward(start, stop, scratch, a, R, first_h, outputs, relu):
             gather(a, first, count, head, t, z)
             weigh(R[group, head], h, z)
             for i in range(D):
-                store(h, i, larger(load(z, i), zero(z)) if relu else tanh(load(z, i)))
+                store(h, i, larger(zero(z), load(z, i)) if relu else tanh(load(z, i)))
             scatter(h, first, count, head, t, outputs)
 
 

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.ops.gpu.common import padded, sigmoid, softmax, state_type, tanh
-from assay.ops.gpu.segments import SEGMENT, segments, tolerance
+from assay.ops.gpu.segments import SEGMENT, excess, segments, tolerance
 from assay.ops.grouped import group_sum
 
 Tensors = tuple[Tensor, ...]
@@ -210,9 +210,10 @@ def _backward(
             tl.store(dv + t * V + i, dv_t, i < V)
             tl.store(dbeta + t, db_t)
         true = tl.load(start + at, mask, 0.0)
-        drift, most = tl.max(tl.abs(W - true)), tl.max(tl.abs(true))
+        written = tl.abs(tl.load(record + begin * (2 * K + V + 1) + 2 * K + 1 + i, i < V, 0.0))
+        beyond = excess(W, true, written, tl.max(written, 0), tolerated)
         W = true
-        again = tl.where((again == 0) & (drift > tolerated * most), 1, 0)
+        again = tl.where((again == 0) & (beyond > 0), 1, 0)
         segment -= 1 - again
     tl.store(dW + program * V * K + at, D, mask)
     tl.store(dlast + program * V + i, feedback, i < V)

@@ -1,19 +1,23 @@
 """How the backward pass of a fast weight gets its states back without having stored them.
 
 A step adds a rank-one update to W, and the forward pass keeps the update's two vectors; so the backward pass subtracts
-it again. Each subtraction rounds once, so that after a segment of SEGMENT steps the entries are off by at most
-SEGMENT eps max |W|. The forward pass keeps the state at every segment's start: there the undone state meets the true
-one, is compared with it and replaced by it. Where they differ by more than DRIFT eps max |W| (an update that grew and
-shrank the state by many orders of magnitude), the segment is walked again with every state added up from its start.
+it again. Each subtraction rounds once: after a segment of SEGMENT steps an entry is off by at most SEGMENT eps times
+the largest value that it had. The forward pass keeps the state at every segment's start: there the undone state meets
+the true one, is compared with it and replaced by it, so that nothing adds up beyond a segment. An entry may be off by
+DRIFT eps times the largest entry of its row or of its column (the smaller of the two), in the true state or in what the
+segment's first step writes. Where it is off by more, because the state grew or shrank by orders of magnitude, the
+segment is walked again with every state added up from its start.
 """
 
 from __future__ import annotations
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 SEGMENT = 64
-DRIFT = 128
+DRIFT = 256
 
 
 def segments(time: int) -> int:
@@ -21,5 +25,13 @@ def segments(time: int) -> int:
 
 
 def tolerance(x: Tensor) -> float:
-    """The relative drift that is let pass."""
+    """The drift that is let pass, relative to a state's entries."""
     return DRIFT * torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
+
+
+@triton.jit
+def excess(undone, true, rows, columns, tolerated):
+    """By how much the worst entry is off beyond what is let pass; rows and columns hold sizes of what is written."""
+    of_row = tl.maximum(tl.max(tl.abs(true), 1), rows)[:, None]
+    of_column = tl.maximum(tl.max(tl.abs(true), 0), columns)[None, :]
+    return tl.max(tl.abs(undone - true) - tolerated * tl.minimum(of_row, of_column))

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.ops.gpu.common import padded, sigmoid, softmax, state_type
-from assay.ops.gpu.segments import SEGMENT, segments, tolerance
+from assay.ops.gpu.segments import SEGMENT, excess, segments, tolerance
 from assay.ops.grouped import group_sum
 from assay.ops.rules import state_dtype
 
@@ -36,8 +36,8 @@ def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_wr
     dx, dW = torch.empty_like(x), made[1].new_empty(B, H, D, 3 * D + 4)
     given = x, *made[1:], *grads, dx, dW, torch.empty_like(dW)
     _backward[(B * H,)](*given, T, D, tolerance(x), AFTER=read_after_write, **_settings(x))
-    summed = group_sum(dW, len(W[0])).to(W[0].dtype)
-    return dx, *summed.split([D, D, D, 4], -1)
+    summed = group_sum(dW, len(W[0])).split([D, D, D, 4], -1)
+    return dx, *(part.to(weight.dtype) for part, weight in zip(summed, W, strict=True))
 
 
 def _settings(x: Tensor) -> dict[str, Any]:
@@ -84,9 +84,8 @@ def _load_row(pointer, c, j, D):
 
 
 @triton.jit
-def _largest(y, q, k, b):
-    square = tl.maximum(tl.maximum(tl.max(tl.abs(y)), tl.max(tl.abs(q))), tl.max(tl.abs(k)))
-    return tl.maximum(square, tl.max(tl.abs(b)))
+def _excess(undone, true, written, tolerated):
+    return excess(undone, true, tl.max(tl.abs(written), 0), tl.abs(written), tolerated)
 
 
 @triton.jit
@@ -249,14 +248,11 @@ def _backward(
             D_b += x_t * dz_b
             tl.store(dx + t * D + i, dx_t, i < D)
         T_y, T_q, T_k, T_b = _load_state(start, i, c, j, D, REAL)
-        drift = (
-            tl.max(tl.abs(A_y - T_y))
-            + tl.max(tl.abs(A_q - T_q))
-            + tl.max(tl.abs(A_k - T_k))
-            + tl.max(tl.abs(A_b - T_b))
-        )
-        most = tl.max(tl.abs(T_y)) + tl.max(tl.abs(T_q)) + tl.max(tl.abs(T_k)) + tl.max(tl.abs(T_b))
+        m_y, m_q, m_k, m_b = _load_row(record + begin * (5 * D + 8) + 2 * D + 4, c, j, D)
+        beyond = tl.maximum(_excess(A_y, T_y, m_y, tolerated), _excess(A_q, T_q, m_q, tolerated))
+        beyond = tl.maximum(beyond, _excess(A_k, T_k, m_k, tolerated))
+        beyond = tl.maximum(beyond, _excess(A_b, T_b, m_b, tolerated))
         A_y, A_q, A_k, A_b = T_y, T_q, T_k, T_b
-        again = tl.where((again == 0) & (drift > tolerated * most), 1, 0)
+        again = tl.where((again == 0) & (beyond > 0), 1, 0)
         segment -= 1 - again
     _store_state(dW, i, c, j, D, D_y, D_q, D_k, D_b)

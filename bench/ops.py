@@ -1,0 +1,318 @@
+"""Milliseconds of every recurrence, forward and with backward, against the plain loop and against other libraries.
+
+python bench/ops.py [--device cuda] [--only OP ...] [--quick] [--json FILE] [--commit HASH]
+
+A member is one network of a population: 32 rows of the batch with weights of their own. The loop is timed for one
+member; "x loop" is the loop's time for as many members, one after the other, over ours. "graph" replays forward and
+backward from a CUDA graph, which leaves out Python and the launches. "GB/s" is the rate at
+which the fewest bytes are moved (every input and output gradient read once, every output and gradient written once),
+"copy" its share of the bandwidth of a large copy.
+The errors are ||x - exact|| / ||exact|| against the loop in float64, of the output and of the worst gradient.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import partial
+from importlib import metadata
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+from rich.table import Table
+from torch import Tensor
+
+from assay.lab.execute import circumstances
+from assay.ops import chosen
+from assay.ops.rules import RULES
+from cases import Case, quick, usual
+from peers import NETWORKS, Contender, fla, ours, torch_nn, with_input
+
+Row = dict[str, Any]
+EXACT_ROWS, EXACT_TIME = 4, 1024  # where errors are measured
+BUSY = 0.5  # processes that other work may keep running; with more, times on a CPU mean nothing
+GRAPH_STEPS = 256  # the longest loop that is captured
+COLUMNS = ["T", "d", "rows", "by", "forward", "both", "graph", "x loop", "x chunked", "x fla", "x torch"]
+COLUMNS += ["GB/s", "copy", "error", "of grad"]
+SHAPE = ("op", "rows", "heads", "time", "size", "states", "dtype")
+
+
+def contenders(case: Case, device: torch.device) -> list[Contender]:
+    """Ours first. Without a kernel the loop stands for one member only: it would keep every state of every member."""
+    best = chosen(case.op, "auto", device, case.bounded)
+    backends = [best, *(["chunked"] if RULES[case.op].parallel else []), "reference"]
+    those = [ours(case.op, name) for name in dict.fromkeys(backends) if name != "reference" or case.members == 1]
+    if device.type == "cuda" and case.members == 1:
+        those += fla(case.op, getattr(torch, case.dtype))
+    if case.op in NETWORKS:
+        those += [with_input(case.op, best), torch_nn(case.op)] if best != "reference" else [torch_nn(case.op)]
+    return those
+
+
+# -- measuring -----------------------------------------------------------------------------------------------------
+
+
+def milliseconds(work: Callable[[], Any], device: torch.device) -> float:
+    """The median time of a call, warm; short calls on a GPU are timed in bunches, each waited for."""
+    budget, bunch, slow = (60.0, 5.0, 200.0) if device.type == "cuda" else (300.0, 0.0, 1000.0)
+
+    def span(calls: int) -> float:
+        _wait(device)
+        start = time.perf_counter()
+        for _ in range(calls):
+            work()
+        _wait(device)
+        return 1000 * (time.perf_counter() - start) / calls
+
+    span(1)  # compiles, and lets others tune
+    calls = max(1, int(bunch / span(1)))
+    once = span(4 * calls) if calls > 1 else span(1)
+    calls = max(1, int(bunch / once))
+    least = 3 if once < slow else 1
+    return statistics.median(span(calls) for _ in range(min(30, max(least, int(budget / (calls * once))))))
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def replayed(work: Callable[[], Any], device: torch.device) -> float:
+    """The same from a CUDA graph."""
+    torch.cuda.empty_cache()
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = work()
+    spent = milliseconds(graph.replay, device)
+    del kept
+    return spent
+
+
+def measure(case: Case, contender: Contender, device: torch.device, exact: Exact | None) -> Row:
+    row: Row = {**asdict(case), "backend": contender.name, "bytes_floor": case.floor}
+    try:
+        forward, wanted = contender.start(case.draw(device))
+        arriving = [torch.randn_like(o) for o in forward()]
+
+        def both() -> Sequence[Tensor]:
+            return torch.autograd.grad(forward(), list(wanted.values()), arriving)
+
+        if exact and contender.turn:
+            row |= exact.errors(contender)
+        row |= {"forward_ms": milliseconds(forward, device), "both_ms": milliseconds(both, device)}
+        if device.type == "cuda" and (contender.name != "reference" or case.time <= GRAPH_STEPS):
+            row["graph_ms"] = replayed(both, device)
+    except Exception as error:  # a peer that refuses, a graph that cannot be captured: said in the row
+        row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    return row
+
+
+class Exact:
+    """A case of a few rows, with its output and gradients in float64."""
+
+    def __init__(self, case: Case, device: torch.device) -> None:
+        few = replace(case, rows=min(EXACT_ROWS, case.rows))
+        self.given = few.draw(device)
+        double = {n: x.to(torch.complex128 if x.is_complex() else torch.float64) for n, x in self.given.items()}
+        forward, wanted = ours(case.op, "reference").start(double)
+        (self.output,) = forward()
+        self.arriving = torch.randn_like(self.output).to(getattr(torch, case.dtype))
+        grads = torch.autograd.grad(self.output, list(wanted.values()), self.arriving.to(self.output.dtype))
+        self.grads = dict(zip(wanted, grads, strict=True))
+
+    def errors(self, contender: Contender) -> dict[str, float]:
+        forward, wanted = contender.start(self.given)
+        (output,) = forward()
+        grads = torch.autograd.grad(output, list(wanted.values()), contender.turn(self.arriving))
+        off = [_relative(contender.turn(grad), self.grads[name]) for name, grad in zip(wanted, grads, strict=True)]
+        return {
+            "error_out": float(_relative(contender.turn(output), self.output)),
+            "error_grad": float(torch.stack(off).max()),
+        }
+
+
+def _relative(x: Tensor, exact: Tensor) -> Tensor:
+    return ((x - exact).norm() / exact.norm()).detach()
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Gigabytes per second of a large copy, read and written."""
+    x = torch.ones(2**30 if device.type == "cuda" else 2**26, device=device)
+    y = torch.empty_like(x)
+    return 2 * x.nbytes / milliseconds(lambda: y.copy_(x), device) / 1e6
+
+
+# -- compiling ahead ------------------------------------------------------------------------------------------------
+
+
+def compile_ahead(todo: list[Case], progress: Progress) -> None:
+    """Fill Triton's cache with all cores at once: fla tries up to 48 settings of a kernel, and compiles each."""
+    import triton.testing
+
+    alike = defaultdict(list)
+    for case in todo:
+        alike[case.op, case.size, case.dtype].append(case)
+    task = progress.add_task("compiling", total=len(alike))
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool, suppress(BrokenProcessPool):
+        for _ in pool.map(_compile, alike.values()):
+            progress.advance(task)
+    triton.testing.do_bench = partial(triton.testing.do_bench, warmup=5, rep=25)  # ms; by default 25 and 100
+
+
+def _compile(some: list[Case]) -> None:
+    """Run each case once, in a process of its own that tries every setting and times none."""
+    os.environ["FLA_CACHE_RESULTS"] = "0"  # what it would find best is arbitrary
+    import triton.testing
+
+    def tried(work: Callable[[], object], **_: object) -> list[float]:
+        work()
+        return [1.0, 1.0, 1.0]
+
+    triton.testing.do_bench, device = tried, torch.device("cuda")
+    for case in some:
+        for contender in contenders(case, device):
+            if contender.name.startswith(("gpu", "fla")):
+                with suppress(Exception):  # the measurement will say it
+                    forward, wanted = contender.start(case.draw(device))
+                    torch.autograd.grad(forward()[0].sum(), list(wanted.values()))
+
+
+# -- comparing and showing ------------------------------------------------------------------------------------------
+
+
+def compare(rows: list[Row], bandwidth: float) -> None:
+    """Add to every row how many times as fast it is as the others at its shape, each family at its best."""
+    alike = defaultdict(list)
+    for row in rows:
+        alike[tuple(row[name] for name in SHAPE)].append(row)
+    for row in (row for row in rows if "both_ms" in row):
+        for other in alike[tuple(row[name] for name in SHAPE)]:
+            family = _family(row, other)
+            for timed, ending in (("both_ms", ""), ("graph_ms", "_graph")):
+                if family and timed in row and timed in other:
+                    times = other[timed] * row["members"] / other["members"] / row[timed]
+                    row[f"x_{family}{ending}"] = min(times, row.get(f"x_{family}{ending}", times))
+        row["gb_per_s"] = row["bytes_floor"] / row.get("graph_ms", row["both_ms"]) / 1e6
+        row["copy_share"] = row["gb_per_s"] / bandwidth
+
+
+def _family(row: Row, other: Row) -> str:
+    """What a row is compared with another as, if at all: the loop of one member, or the same computation."""
+    mine, theirs = row["backend"], other["backend"]
+    if mine.endswith("+input"):
+        return "torch" if theirs == "torch.nn" and other["members"] == row["members"] else ""
+    if theirs == "reference":
+        return "loop" if mine not in ("reference", "torch.nn") else ""
+    if mine not in ("cpu", "gpu") or other["members"] != row["members"]:
+        return ""
+    return theirs.split()[0] if theirs.startswith(("chunked", "fla")) else ""
+
+
+def cells(row: Row) -> dict[str, str]:
+    """A row of a table."""
+    short = {"bfloat16": " bf16"}.get(row["dtype"], "")
+    who = row["backend"].replace("reference", "loop").replace("recurrent", "recur") + short
+    members = f"{row['members']} x " if row["members"] > 1 else ""
+    front = {"T": str(row["time"]), "d": str(row["size"]), "rows": f"{members}{row['rows']}", "by": who}
+    numbers = {"forward": "forward_ms", "both": "both_ms", "graph": "graph_ms"}
+    numbers |= {f"x {family}": f"x_{family}" for family in ("loop", "chunked", "fla", "torch")} | {"GB/s": "gb_per_s"}
+    made = front | {name: number(row[key]) for name, key in numbers.items() if key in row}
+    if "copy_share" in row:
+        made["copy"] = f"{row['copy_share']:.1%}"
+    errors = {"error": "error_out", "of grad": "error_grad"}
+    return made | {name: f"{row[key]:.0e}" for name, key in errors.items() if key in row}
+
+
+def number(x: float) -> str:
+    return f"{x:,.0f}" if x >= 100 else f"{x:.1f}" if x >= 10 else f"{x:.2f}" if x >= 1 else f"{x:.3f}"
+
+
+def show(console: Console, record: Row) -> None:
+    """A table per op, of 100 columns at most, and below it what failed."""
+    for op in dict.fromkeys(row["op"] for row in record["rows"]):
+        rows = [row for row in record["rows"] if row["op"] == op]
+        table = Table(title=_title(rows[0]), box=None, padding=(0, 1, 0, 0), title_justify="left")
+        lines = [cells(row) for row in rows]
+        for name in [name for name in COLUMNS if any(name in line for line in lines)]:
+            table.add_column(name, justify="left" if name == "by" else "right")
+        for line in lines:
+            table.add_row(*(line.get(str(column.header), "") for column in table.columns))
+        console.print(table)
+        for said in dict.fromkeys(f"{row['backend']}: {row['failed']}" for row in rows if "failed" in row):
+            console.print(said, markup=False)
+        console.print()
+
+
+def _title(row: Row) -> str:
+    heads = f"{row['heads']} heads" if row["heads"] > 1 else "one head"
+    return f"{row['op']}, {heads} of d" + (f", {row['states']} states" if row["states"] else "")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    options.add_argument("--only", nargs="+", metavar="OP", choices=list(RULES), default=list(RULES))
+    options.add_argument("--quick", action="store_true", help="one small shape per op")
+    options.add_argument("--json", metavar="FILE")
+    options.add_argument("--commit", metavar="HASH", help="of this code, where there is no checkout to ask")
+    asked = options.parse_args()
+    device = torch.device(asked.device)
+    whole = usual(device.type == "cuda")
+    todo = [case for case in (quick() if asked.quick else whole) if case.op in asked.only]
+    settings = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ]
+    record: Row = circumstances(device) | {
+        "command": " ".join([*settings, "python", "bench/ops.py", *sys.argv[1:]]),
+        "threads": torch.get_num_threads(),
+        "load": os.getloadavg()[0],
+        "rows": [],
+    }
+    record["versions"] = record["versions"] | {name: _version(name) for name in ("triton", "numba", "fla-core")}
+    record["commit"] = asked.commit or record["commit"]
+    if device.type == "cpu" and record["load"] > BUSY:
+        print(f"the machine is busy (load {record['load']:.1f}): times will be wrong, ratios too", file=sys.stderr)
+    columns = (TextColumn("{task.description}"), *Progress.get_default_columns()[1:])
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        if device.type == "cuda" and not asked.quick:
+            compile_ahead(todo, progress)
+        record["copy_gb_per_s"] = copy_bandwidth(device)
+        task = progress.add_task("measuring", total=len(todo))
+        for done, case in enumerate(todo, start=1):
+            progress.update(task, description=f"{case.op} T={case.time} d={case.size} x{case.members}")
+            exact = Exact(case, device) if case.members == 1 and case.time <= EXACT_TIME else None
+            record["rows"] += [measure(case, contender, device, exact) for contender in contenders(case, device)]
+            compare(record["rows"], record["copy_gb_per_s"])
+            record["missing"] = len({*whole} - {*todo[:done]})
+            if asked.json:  # after every case, so that a run that is stopped leaves what it has
+                Path(asked.json).write_text(json.dumps(record, indent=1))
+            progress.advance(task)
+    show(Console(width=100, highlight=False), record)
+
+
+def _version(package: str) -> str:
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What the ops are measured against: a contender is one way to compute a case.
+
+Ours with any backend; flash-linear-attention (`fla`), in its own layout [batch, time, heads, dim]; torch.nn's recurrent
+networks (cuDNN on a GPU), one member after the other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from assay import ops
+
+Tensors = dict[str, Tensor]
+Forward = Callable[[], tuple[Tensor, ...]]
+NETWORKS = {"lstm": nn.LSTM, "gru": nn.GRU, "elman": nn.RNN}
+FLA = {"delta_rule": "delta_rule", "linear_attention": "linear_attn", "retention": "retention"}
+
+
+def same(x: Tensor) -> Tensor:
+    return x
+
+
+def turned(x: Tensor) -> Tensor:
+    """From [batch, heads, time, ...] to [batch, time, heads, ...], or back."""
+    return x.transpose(1, 2).contiguous()
+
+
+@dataclass(frozen=True)
+class Contender:
+    """`start` makes of the inputs a forward pass and what it is differentiated by; `turn` is between layouts."""
+
+    name: str
+    start: Callable[[Tensors], tuple[Forward, Tensors]]
+    turn: Callable[[Tensor], Tensor] | None = same  # None: computes something else, which is not compared
+
+
+def leaves(given: Tensors, turn: Callable[[Tensor], Tensor] = same) -> Tensors:
+    return {name: turn(x).detach().requires_grad_() for name, x in given.items()}
+
+
+# -- ours ----------------------------------------------------------------------------------------------------------
+
+
+def call(op: str, given: Tensors, backend: str) -> Tensor:
+    first, *others = given.values()
+    if op == "srwm":
+        others = [tuple(others)]
+    if op == "recurrent_delta":
+        others = [*others[:3], tuple(others[3:])]
+    return getattr(ops, op)(first, *others, backend=backend)[0]
+
+
+def ours(op: str, backend: str) -> Contender:
+    def start(given: Tensors) -> tuple[Forward, Tensors]:
+        mine = leaves(given)
+        return lambda: (call(op, mine, backend),), mine
+
+    return Contender(backend, start)
+
+
+def with_input(op: str, backend: str) -> Contender:
+    """A recurrent network whose inputs are first multiplied by a weight, as torch.nn's are."""
+
+    def start(given: Tensors) -> tuple[Forward, Tensors]:
+        a, members, size = given["a"], len(given["R"]), given["R"].shape[-1]
+        W = torch.randn(members, size, a.shape[-1], device=a.device) * size**-0.5
+        x = torch.randn(members, a[..., 0].numel() // members, size, device=a.device)
+        mine = leaves({"x": x, "W": W, **{name: x for name, x in given.items() if name != "a"}})
+
+        def forward() -> tuple[Tensor, ...]:
+            x, W, *weights = mine.values()
+            return (getattr(ops, op)((x @ W).view_as(a), *weights, backend=backend)[0],)
+
+        return forward, mine
+
+    return Contender(f"{backend}+input", start, None)
+
+
+# -- theirs --------------------------------------------------------------------------------------------------------
+
+
+def fla(op: str, dtype: torch.dtype) -> list[Contender]:
+    """Those of flash-linear-attention's forms that take a dtype; none where it is not installed."""
+    if op not in FLA or importlib.util.find_spec("fla") is None:
+        return []
+    forms = ["fused_recurrent", "chunk"]
+    if op == "delta_rule" and dtype == torch.float32:
+        forms.remove("chunk")  # it refuses float32
+    return [_fla(op, form) for form in forms]
+
+
+def _fla(op: str, form: str) -> Contender:
+    def start(given: Tensors) -> tuple[Forward, Tensors]:
+        function = getattr(importlib.import_module(f"fla.ops.{FLA[op]}"), f"{form}_{FLA[op]}")
+        options = {"normalize": False} if op == "linear_attention" else {}
+        mine = leaves({name: x for name, x in given.items() if name != "decay"}, turned)  # its decay is fixed
+        return lambda: (function(*mine.values(), scale=1.0, **options)[0],), mine
+
+    return Contender(f"fla {form.removeprefix('fused_')}", start, turned)
+
+
+def torch_nn(op: str) -> Contender:
+    def start(given: Tensors) -> tuple[Forward, Tensors]:
+        a, members, size = given["a"], len(given["R"]), given["R"].shape[-1]
+        shape = a.shape[2], len(a) // members, size
+        networks = [NETWORKS[op](size, size, bias=False, device=a.device) for _ in range(members)]
+        inputs = [torch.randn(shape, device=a.device).requires_grad_() for _ in range(members)]
+        weights = [weight for network in networks for weight in network.parameters()]
+        mine = dict(enumerate(inputs + weights))
+        return lambda: tuple(network(x)[0] for network, x in zip(networks, inputs, strict=True)), mine
+
+    return Contender("torch.nn", start, None)

@@ -1,0 +1,289 @@
+"""The kernels under vmap and torch.compile: equal to a loop over the members, in one call; and what they refuse."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.exc import TorchRuntimeError
+from torch.autograd import forward_ad
+from torch.func import functional_call, stack_module_state, vmap
+
+from assay.description import BadInput
+from assay.models import MIXERS
+from assay.ops.fused import FUSED
+from assay.ops.rules import RULES, total
+
+from ..models.cases import NAMED, tokens
+from ..models.cases import Case as ModelCase
+from .cases import KERNELS, Case, Part, Parts, installed, loss, with_backends
+
+MEMBERS = 3
+Function = Callable[[Part, Part, Part], tuple[Tensor, ...]]
+Dims = tuple[int | None, int | None, int | None]  # the mapped axis of the inputs, the weights and the state
+
+# The interpreter is slow and what is tested here is common to all kernels: those that a CPU has not, and one more.
+INTERPRETED = ("linear_attention", "retention", "lstm")
+SMALL = {"cpu": {"time": 5, "batch": 4}, "gpu": {"time": 2, "batch": 2, "H": 1}}
+every_kernel = pytest.mark.parametrize(
+    ("case", "backend"), [*with_backends("cpu").args[1], *with_backends("gpu", among=INTERPRETED).args[1]]
+)
+every_op = pytest.mark.parametrize(
+    ("op", "backend"), [pytest.param(*kernel, id="-".join(kernel), marks=installed(kernel[1])) for kernel in KERNELS]
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_silent_loop() -> Iterator[None]:
+    """An operator without a rule for vmap would run once per member."""
+    functorch = torch._C._functorch
+    before = functorch._is_vmap_fallback_enabled()
+    functorch._set_vmap_fallback_enabled(False)
+    yield
+    functorch._set_vmap_fallback_enabled(before)
+
+
+def close(got: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> None:
+    for a, b in zip(got, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def looped(function: Function, dims: Dims) -> Function:
+    """What vmap means."""
+
+    def run(*parts: Part) -> tuple[Tensor, ...]:
+        mapped = [p.shape[dim] for part, dim in zip(parts, dims, strict=True) if dim is not None for p in part]
+        members = (
+            ([p if dim is None else p.select(dim, i) for p in part] for part, dim in zip(parts, dims, strict=True))
+            for i in range(mapped[0])
+        )
+        return tuple(torch.stack(each) for each in zip(*(function(*some) for some in members), strict=True))
+
+    return run
+
+
+def stacked(parts: list[Parts], dims: Dims) -> Parts:
+    """The members' parts along the axis that is to be mapped; one member's where nothing is."""
+    x, w, s = (
+        list(some[0]) if dim is None else [torch.stack(each, dim) for each in zip(*some, strict=True)]
+        for some, dim in zip(zip(*parts, strict=True), dims, strict=True)
+    )
+    return x, w, s
+
+
+def differentiated(function: Function, parts: Parts) -> tuple[Tensor, ...]:
+    """The outputs, and the gradient of everything given."""
+    given = [[p.detach().requires_grad_() for p in part] for part in parts]
+    outputs = function(*given)
+    return *outputs, *torch.autograd.grad(loss(outputs), [p for part in given for p in part])
+
+
+# -- vmap ----------------------------------------------------------------------------------------------------------
+
+MAPPED: dict[str, Dims] = {
+    "inputs": (0, None, 0),
+    "inputs-and-weights": (0, 0, 0),
+    "weights": (None, 0, None),
+    "state": (None, None, 0),
+    "other-axes": (-1, 1, 2),
+}
+
+
+def mappable(case: Case, dims: Dims) -> bool:
+    """Whether the case has something to map."""
+    has = case.inputs, case.weights, case.state
+    return any(shapes and dim is not None for shapes, dim in zip(has, dims, strict=True))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    ("case", "backend", "dims"),
+    [
+        pytest.param(*run.values, dims, id=f"{run.id}-{label}", marks=run.marks)
+        for run in every_kernel.args[1]
+        for label, dims in MAPPED.items()
+        if mappable(run.values[0], dims)
+    ],
+)
+def test_vmap_is_a_loop(case: Case, backend: str, dims: Dims, groups: int):
+    parts = stacked([case.draw(**SMALL[backend], groups=groups, seed=seed) for seed in range(MEMBERS)], dims)
+    close(
+        differentiated(vmap(lambda *some: case.run(*some, backend), dims), parts),
+        differentiated(looped(case.run, dims), parts),
+    )
+
+
+@every_kernel
+def test_nested_vmap_is_a_nested_loop(case: Case, backend: str):
+    inner: Dims = (0, None, 0)
+    outer: Dims = (1, 0, 1)
+    members = [
+        stacked([case.draw(2, batch=1, seed=10 * i + j) for j in range(MEMBERS)], inner) for i in range(MEMBERS - 1)
+    ]
+    parts = stacked(members, outer)
+    close(
+        differentiated(vmap(vmap(lambda *some: case.run(*some, backend), inner), outer), parts),
+        differentiated(looped(looped(case.run, inner), outer), parts),
+    )
+
+
+@every_kernel
+def test_vmap_is_one_call_of_the_kernel(case: Case, backend: str, monkeypatch: pytest.MonkeyPatch):
+    kernel = importlib.import_module(f"assay.ops.{backend}.{case.op}")
+    calls = {name: Mock(wraps=getattr(kernel, name)) for name in ("forward", "backward")}
+    for name, counted in calls.items():
+        monkeypatch.setattr(kernel, name, counted)
+    dims = MAPPED["inputs-and-weights"]
+    parts = stacked([case.draw(2, batch=1, H=1, seed=seed) for seed in range(5)], dims)
+    differentiated(vmap(lambda *some: case.run(*some, backend), dims), parts)
+    assert [counted.call_count for counted in calls.values()] == [1, 1]
+
+
+@pytest.mark.parametrize("case", [*NAMED, ModelCase("hybrid", {"mixers": tuple(MIXERS.entries)})], ids=str)
+@pytest.mark.parametrize("data", [None, 0], ids=["shared-data", "own-data"])
+def test_stacked_models_are_the_models_one_by_one(case: ModelCase, data: int | None):
+    models = [case.build(seed) for seed in range(MEMBERS)]
+    x = tokens(2, 9) if data is None else torch.stack([tokens(2, 9, seed) for seed in range(MEMBERS)])
+    parameters, buffers = stack_module_state(models)
+    plain = deepcopy(models[0]).to("meta")
+    got = vmap(lambda p, b, x: functional_call(plain, (p, b), (x,))[0], (0, 0, data))(parameters, buffers, x)
+    wanted = torch.stack([model(x if data is None else x[i])[0] for i, model in enumerate(models)])
+    loss([got]).backward()
+    loss([wanted]).backward()
+    close((got,), (wanted,))
+    for name, parameter in parameters.items():
+        close((parameter.grad,), (torch.stack([model.get_parameter(name).grad for model in models]),))
+
+
+# -- torch.compile -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiled() -> Iterator[Callable[..., Any]]:
+    torch._dynamo.reset()
+    yield lambda function: torch.compile(function, backend="aot_eager", fullgraph=True)
+    torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+@every_kernel
+def test_compiled_is_eager(case: Case, backend: str, compiled: Callable[..., Any]):
+    parts = case.draw(**SMALL[backend], groups=2)
+    close(differentiated(compiled(lambda *some: case.run(*some, backend)), parts), case.gradients(*parts, backend))
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+@every_kernel
+def test_compiled_vmap_is_eager(case: Case, backend: str, compiled: Callable[..., Any]):
+    dims = MAPPED["inputs"]
+    parts = stacked([case.draw(**SMALL[backend], seed=seed) for seed in range(MEMBERS)], dims)
+    mapped = vmap(lambda *some: case.run(*some, backend), dims)
+    close(differentiated(compiled(mapped), parts), differentiated(mapped, parts))
+
+
+# -- the operators -------------------------------------------------------------------------------------------------
+
+
+def arguments(op: str) -> list[Any]:
+    """Something for every argument of an operator."""
+    rng, rule = torch.Generator().manual_seed(0), RULES[op]
+    sizes = {"B": 2, "G": 2, "H": 1, "T": 2, "K": 3, "V": 5, "D": 3, "N": 5}
+    shapes = [[total(axis, sizes) for axis in spec.split()] for spec in rule.inputs.values()]
+    return [torch.rand(shape, generator=rng, dtype=torch.float64) for shape in shapes] + [True for _ in rule.flags]
+
+
+@every_op
+def test_operators_keep_their_promises(op: str, backend: str):
+    device = "cuda" if backend == "gpu" and torch.cuda.is_available() else "cpu"
+    fused: Any = FUSED[op, backend]
+    given = [x.to(device).requires_grad_() if isinstance(x, Tensor) else x for x in arguments(op)]
+    torch.library.opcheck(fused.op, given)
+    with torch.no_grad():
+        made = fused.op(*given)
+    made = list(made) if isinstance(made, tuple | list) else [made]
+    inputs = [x.detach() for x in given if isinstance(x, Tensor)]
+    arriving = [torch.ones_like(o) for o in made[: len(RULES[op].outputs)]]
+    torch.library.opcheck(fused.backward, (made, arriving, inputs, *given[len(inputs) :]))
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+def dual(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    with forward_ad.dual_level():
+        return function(forward_ad.make_dual(x, torch.ones_like(x)))
+
+
+TRANSFORMS: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], Any]] = {
+    "grad": lambda f, x: torch.func.grad(f)(x),
+    "vjp": lambda f, x: torch.func.vjp(f, x),
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (torch.ones_like(x),)),
+    "forward-ad": dual,
+    "vmap-of-grad": lambda f, x: vmap(torch.func.grad(f))(torch.stack([x, x])),
+    "grad-of-vmap": lambda f, x: torch.func.grad(lambda y: vmap(f)(y).sum())(torch.stack([x, x])),
+    "vmap-of-jvp": lambda f, x: vmap(lambda y: torch.func.jvp(f, (y,), (y,)))(torch.stack([x, x])),
+}
+
+
+@every_kernel
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_other_derivatives_are_refused(case: Case, backend: str, transform: str):
+    """For each argument; forward-mode derivatives would silently be zero."""
+    parts = case.draw(2)
+    for part, some in enumerate(parts):
+        for index, x in enumerate(some):
+
+            def run(y: Tensor, part: int = part, index: int = index) -> Tensor:
+                given = [list(p) for p in parts]
+                given[part][index] = y
+                return case.run(*given, backend)[0].real.sum()
+
+            with pytest.raises(BadInput, match=rf"^{case.op}: [^\n]*\.backward\(\)[^\n]*$"):
+                TRANSFORMS[transform](run, x)
+
+
+@with_backends("cpu", among=["elman"])
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_other_derivatives_are_refused_when_compiled(
+    case: Case, backend: str, transform: str, compiled: Callable[..., Any]
+):
+    x, w, s = case.draw(2)
+
+    def run(y: Tensor) -> Tensor:
+        return case.run([y], w, s, backend)[0].sum()
+
+    with pytest.raises((BadInput, TorchRuntimeError), match=case.op):
+        compiled(lambda y: TRANSFORMS[transform](run, y))(x[0])
+    with pytest.raises((BadInput, TorchRuntimeError), match=case.op):
+        TRANSFORMS[transform](torch.compile(run, backend="aot_eager"), x[0])
+
+
+@every_kernel
+def test_a_second_derivative_is_refused(case: Case, backend: str):
+    x, w, s = case.draw(2)
+    x = [p.requires_grad_() for p in x]
+    gradient, *_ = torch.autograd.grad(loss(case.run(x, w, s, backend)), x, create_graph=True)
+    with pytest.raises(BadInput, match=rf"^{case.op}: [^\n]*second derivative[^\n]*$"):
+        torch.autograd.grad(gradient.abs().sum(), x)
+
+
+BATCHED: dict[str, Callable[..., Any]] = {
+    "is_grads_batched": lambda y, x, grads: torch.autograd.grad(y, x, grads, is_grads_batched=True),
+    "vmap": lambda y, x, grads: vmap(lambda grad: torch.autograd.grad(y, x, grad))(grads),
+}
+
+
+@every_kernel
+@pytest.mark.parametrize("batched", BATCHED)
+def test_batched_gradients_are_refused(case: Case, backend: str, batched: str):
+    x, w, s = case.draw(2)
+    x = [p.requires_grad_() for p in x]
+    output = case.run(x, w, s, backend)[0]
+    with pytest.raises(BadInput, match=rf"^{case.op}: [^\n]*outside of vmap[^\n]*$"):
+        BATCHED[batched](output, x, torch.ones(2, *output.shape, dtype=output.dtype))
