@@ -14,10 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import padded, state_type
-
-PRECISION = {torch.float32: "tf32x3", torch.bfloat16: "tf32", torch.float64: "ieee"}  # of products, by input
-
+from assay.ops.gpu.common import padded, precision, state_type
 
 MULTIPROCESSORS = 132  # of an H200: with fewer rows and heads than that, chunks are shared out as well
 
@@ -42,6 +39,7 @@ def settings(q: Tensor, v: Tensor) -> dict[str, Any]:
     size = max(K, V)
     if walks(q, v):
         C, warps = 16, {16: 1, 32: 2, 64: 4}.get(size, 8)
+        warps = max(warps, 4) if state_type(q) == tl.float64 else warps  # with 2, Triton 3.6 gets the delta rule wrong
     else:
         C, warps = {16: (32, 2), 32: (32, 4), 64: (64, 4)}.get(size, (32, 8))
         C = min(C, 32) if state_type(q) == tl.float64 else C
@@ -54,7 +52,7 @@ def settings(q: Tensor, v: Tensor) -> dict[str, Any]:
         "PK": K,
         "PV": V,
         "REAL": state_type(q),
-        "PRECISION": PRECISION[q.dtype],
+        "PRECISION": precision(q),
         "num_warps": warps,
         "num_stages": 3 if size < 128 else 1,  # what is loaded ahead takes shared memory
     }

@@ -55,6 +55,15 @@ def padded(size: int, least: int = 1) -> int:
     return max(least, 1 << (size - 1).bit_length())
 
 
+def precision(x: Tensor) -> str:
+    """How the matrix units multiply: in float32 with three passes, which keep its digits, unless PyTorch is told that
+    one pass will do (torch.set_float32_matmul_precision). bfloat16 fits into one."""
+    if x.dtype == torch.float64:
+        return "ieee"
+    exact = x.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    return "tf32x3" if exact else "tf32"
+
+
 def state_type(x: Tensor) -> Any:
     """The type that a kernel computes in: float64 for float64 and float32 for everything else."""
     return tl.float64 if x.dtype in (torch.float64, torch.complex128) else tl.float32

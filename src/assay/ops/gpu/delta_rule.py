@@ -49,7 +49,8 @@ def backward(made: Tensors, grads: Tensors, q: Tensor, k: Tensor, v: Tensor, bet
     do, d_final = grads
     told, whole = settings(q, v), walks(q, v)
     rows, chunks = q.shape[0] * q.shape[1], starts.shape[2]
-    dq, dk, dv, dbeta, dW, ends, solved = (torch.empty_like(x) for x in (q, k, v, beta, W, starts, writes))
+    dq, dk, dv, dbeta, dW = (torch.empty_like(x) for x in (q, k, v, beta, W))
+    ends, solved = (None if whole else torch.empty_like(x) for x in (starts, writes))
     given = q, k, v, beta, do, starts, ends, writes, solved, dq, dk, dv, dbeta
     _walk_back[(rows,)](*given, d_final, inverses, dW, WHOLE=whole, **told)
     if not whole:

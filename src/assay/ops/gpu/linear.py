@@ -45,9 +45,10 @@ def backward(
     do, d_final = grads
     starts = made[2]
     rows, told = q.shape[0] * q.shape[1], _told(q, v, decay)
-    dq, dk, dv, dW, ends = (torch.empty_like(x) for x in (q, k, v, W, starts))
-    slopes = None if decay is None else W.new_empty(starts.shape[:3])
     whole = walks(q, v)
+    dq, dk, dv, dW = (torch.empty_like(x) for x in (q, k, v, W))
+    ends = None if whole else torch.empty_like(starts)
+    slopes = None if decay is None else W.new_empty(starts.shape[:3])
     given = q, k, v, decay, do, starts, ends, dq, dk, dv, slopes
     _walk_back[(rows,)](*given, d_final, dW, WHOLE=whole, **told)
     if not whole:

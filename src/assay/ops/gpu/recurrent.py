@@ -14,9 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import padded
+from assay.ops.gpu.common import padded, precision
 
-PRECISION = "tf32x3"  # of products in float32: three passes of the matrix units, nearly as exact as "ieee" and faster
 MULTIPROCESSORS = 132  # of an H200
 
 
@@ -83,7 +82,7 @@ def launch(a: Tensor, R: Tensor, h: Tensor) -> tuple[tuple[int], dict[str, Any]]
         "ROWS": taken,
         "BLOCK": block,
         "STREAM": 0 if block * wide <= 256 else 128 // wide,
-        "PRECISION": PRECISION,
+        "PRECISION": precision(a),
         "num_warps": 8 if block * taken >= 2048 else 4,
     }
     return (groups * heads * triton.cdiv(rows, taken),), settings

@@ -210,8 +210,8 @@ def _backward(
             tl.store(dv + t * V + i, dv_t, i < V)
             tl.store(dbeta + t, db_t)
         true = tl.load(start + at, mask, 0.0)
-        written = tl.abs(tl.load(record + begin * (2 * K + V + 1) + 2 * K + 1 + i, i < V, 0.0))
-        beyond = excess(W, true, written, tl.max(written, 0), tolerated)
+        written = tl.max(tl.abs(tl.load(record + begin * (2 * K + V + 1) + 2 * K + 1 + i, i < V, 0.0)), 0)
+        beyond = excess(W, true, written, written, tolerated)
         W = true
         again = tl.where((again == 0) & (beyond > 0), 1, 0)
         segment -= 1 - again

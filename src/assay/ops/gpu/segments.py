@@ -3,10 +3,11 @@
 A step adds a rank-one update to W, and the forward pass keeps the update's two vectors; so the backward pass subtracts
 it again. Each subtraction rounds once: after a segment of SEGMENT steps an entry is off by at most SEGMENT eps times
 the largest value that it had. The forward pass keeps the state at every segment's start: there the undone state meets
-the true one, is compared with it and replaced by it, so that nothing adds up beyond a segment. An entry may be off by
-DRIFT eps times the largest entry of its row or of its column (the smaller of the two), in the true state or in what the
-segment's first step writes. Where it is off by more, because the state grew or shrank by orders of magnitude, the
-segment is walked again with every state added up from its start.
+the true one, is compared with it and replaced by it, so that nothing adds up beyond a segment.
+
+An entry may be off by DRIFT eps times the largest entry of its row or of its column (the smaller of the two), or, for a
+state that starts at zero, times what the segment's first step writes. Where it is off by more, because the state grew
+or shrank by orders of magnitude, the segment is walked again with every state added up from its start.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def tolerance(x: Tensor) -> float:
 
 @triton.jit
 def excess(undone, true, rows, columns, tolerated):
-    """By how much the worst entry is off beyond what is let pass; rows and columns hold sizes of what is written."""
+    """By how much the worst entry is off beyond what is let pass; rows and columns are sizes of what is written."""
     of_row = tl.maximum(tl.max(tl.abs(true), 1), rows)[:, None]
     of_column = tl.maximum(tl.max(tl.abs(true), 0), columns)[None, :]
     return tl.max(tl.abs(undone - true) - tolerated * tl.minimum(of_row, of_column))
