@@ -31,8 +31,7 @@ def script() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def records(script: ModuleType) -> dict[str, Any]:
-    files = {name: RESULTS / f"ops-{name}.json" for name in script.DEVICES}
-    return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    return script.stored()
 
 
 def test_the_page_is_what_the_records_give():

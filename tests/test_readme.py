@@ -16,8 +16,8 @@ README = (ROOT / "README.md").read_text()
 BIN = Path(sys.executable).parent
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, flags=re.S)
 
 
 COMMANDS = [line.split("  #")[0].strip() for block in blocks("bash") for line in block.splitlines() if line.strip()]
@@ -50,6 +50,13 @@ def test_the_example_runs(tmp_path: Path):
     done = run([sys.executable, "example.py"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.match(r"(solved|partly solved|censored) \{'Bin0': ", done.stdout), done.stdout
+
+
+def test_the_operators_example_runs(tmp_path: Path):
+    (example,) = blocks("python", (ROOT / "docs" / "operators.md").read_text())
+    (tmp_path / "example.py").write_text(example)
+    done = run([sys.executable, "example.py"], tmp_path)
+    assert done.stdout.split("\n") == ["cpu", "torch.Size([5, 32, 8, 100, 16])", ""], done.stderr
 
 
 def test_tables_and_figures_come_from_records():
