@@ -44,7 +44,7 @@ def test_every_figure_of_the_goals_comes_from_a_record(script: ModuleType, recor
     values = [value for row in rows for key, value in row.items() if key.startswith(("x_", "error_"))]
     known = {f"{script.number(value)}x" for value in values} | {f"{value:.0e}" for value in values}
     shown = [cell for line in script.goals_table(records).splitlines()[2:] for cell in line.split("|")[4:]]
-    figures = [found[0] for cell in shown if (found := re.match(r" ([\d.,e-]*\dx?) \(", cell))]
+    figures = [found[1] for cell in shown if (found := re.match(r" ([\d.,e-]*\dx?) \(", cell))]
     assert set(figures) <= known
     assert len(figures) == sum("reached" in cell for cell in shown)
 

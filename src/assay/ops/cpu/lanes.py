@@ -94,15 +94,6 @@ def copy(x, into):
         store(into, i, load(x, i))
 
 
-@inline
-def total(x):
-    """The sum of a vector's lanes, in memory."""
-    summed = x[0]
-    for lane in range(1, LANES):
-        summed += x[lane]
-    return summed
-
-
 # -- products ------------------------------------------------------------------------------------------------------
 
 

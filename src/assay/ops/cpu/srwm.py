@@ -23,10 +23,9 @@ from assay.ops.cpu.lanes import (
     softmax_back,
     take,
     times,
-    total,
 )
-from assay.ops.cpu.vector import LANES, load, splat, store, zero
-from assay.ops.grouped import or_zeros
+from assay.ops.cpu.vector import LANES, load, store, zero
+from assay.ops.grouped import group_sum, or_zeros
 
 Tensors = tuple[Tensor, ...]
 
@@ -34,7 +33,7 @@ Tensors = tuple[Tensor, ...]
 def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, read_after_write: bool) -> Tensors:
     """y and the final matrices; then, by block: softmax(q) and softmax(k); beta; (q - k) W; states to start from."""
     B, H, T, D = x.shape
-    M, blocks = 3 * D + 4, blocks_of(B, len(W_y), H)
+    M, blocks = 3 * D + 4, blocks_of(B, 1, H)
     finals = (x.new_empty(B, H, *W.shape[2:]) for W in (W_y, W_q, W_k, w_b))
     starts = -(-T // segment(T, D * M, x))
     return (
@@ -64,14 +63,13 @@ def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_wr
     dy, *dfinal = grads
     final = torch.cat([or_zeros(grad, out) for grad, out in zip(dfinal, made[1:5], strict=True)], -1)
     D = x.shape[-1]
-    M, G, H = 3 * D + 4, len(W[0]), x.shape[1]
+    M = 3 * D + 4
     steps = segment(x.shape[2], D * M, x)
-    dx, dW = torch.empty_like(x), x.new_empty(len(qk), D, M)
+    dx, dW = torch.empty_like(x), torch.empty_like(final)
     saved = (qk.flatten(2), beta.flatten(2), m.flatten(2), starts.flatten(2))
     scratch = ((steps + 1) * D * M + 5 * D + 4 * M) * LANES
-    launch(_backward, len(qk), scratch, x, dy, final, *saved, dx, dW, steps, G, read_after_write)
-    summed = dW.view(G, H, -1, D, M).sum(2)
-    return dx, *summed.split([D, D, D, 4], -1)
+    launch(_backward, len(qk), scratch, x, dy, final, *saved, dx, dW, steps, read_after_write)
+    return dx, *group_sum(dW, len(W[0])).split([D, D, D, 4], -1)
 
 
 @inline
@@ -94,10 +92,12 @@ def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps,
     W, x_t, p = take(scratch, 0, D * M), take(scratch, D * M, D), take(scratch, D * M + D, D)
     z, u = take(scratch, D * M + 2 * D, M), take(scratch, D * M + 2 * D + M, M)
     for block in range(start, stop):
-        group, head, first, count = place(block, B, G, H)
-        for i in range(D):
-            for c in range(M):
-                store(W, i * M + c, splat(W_0[group, head, i, c]))
+        _, head, first, count = place(block, B, 1, H)
+        for lane in range(LANES):  # a state may have a matrix for every row: blocks do not keep to the groups
+            group = min(first + lane, B - 1) * G // B
+            for i in range(D):
+                for c in range(M):
+                    W[(i * M + c) * LANES + lane] = W_0[group, head, i, c]
         for t in range(T):
             q, k = take(qk[block, t], 0, D), take(qk[block, t], D, D)
             if t % steps == 0:
@@ -119,7 +119,7 @@ def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps,
 
 
 @kernel
-def _backward(start, stop, scratch, x, dy, dfinal, qk, beta, m, starts, dx, dW_0, steps, G, read_after_write):
+def _backward(start, stop, scratch, x, dy, dfinal, qk, beta, m, starts, dx, dW_0, steps, read_after_write):
     B, H, T, D = x.shape
     M = dfinal.shape[3]
     states, dW, rest = take(scratch, 0, steps * D * M), take(scratch, steps * D * M, D * M), (steps + 1) * D * M
@@ -128,7 +128,7 @@ def _backward(start, stop, scratch, x, dy, dfinal, qk, beta, m, starts, dx, dW_0
     u, du = take(scratch, rest, M), take(scratch, rest + M, M)
     dm, dz = take(scratch, rest + 2 * M, M), take(scratch, rest + 3 * M, M)
     for block in range(start, stop):
-        _, head, first, count = place(block, B, G, H)
+        _, head, first, count = place(block, B, 1, H)
         gather_matrix(dfinal, first, count, head, dW)
         for part in range(starts.shape[1] - 1, -1, -1):
             begin, end = part * steps, min(T, (part + 1) * steps)
@@ -173,6 +173,4 @@ def _backward(start, stop, scratch, x, dy, dfinal, qk, beta, m, starts, dx, dW_0
                         store(dx_t, i, load(dx_t, i) + load(k, i) * shared)
                 add_outer(x_t, dz, dW, D, M)
                 scatter(dx_t, first, count, head, t, dx)
-        for i in range(D):
-            for c in range(M):
-                dW_0[block, i, c] = total(take(dW, i * M + c, 1))
+        scatter_matrix(dW, first, count, head, dW_0)
