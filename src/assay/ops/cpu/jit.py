@@ -26,11 +26,15 @@ inline = numba.njit(fastmath=FASTMATH, error_model="numpy")
 
 def kernel(function: Callable[..., None]) -> Callable[..., None]:
     """Compile at the first call on this machine, and load what was compiled from then on."""
+    compiled = numba.njit(nogil=True, fastmath=FASTMATH, error_model="numpy")(function)
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(_cache())
     try:
-        return numba.njit(cache=True, nogil=True, fastmath=FASTMATH, error_model="numpy")(function)
+        compiled.enable_caching()
+    except (RuntimeError, OSError):  # no folder can be written: every process compiles for itself
+        pass
     finally:
         numba.config.CACHE_DIR = before
+    return compiled
 
 
 def _cache() -> Path:
@@ -62,7 +66,8 @@ class _Pool:
 
 
 _pool = _Pool()
-os.register_at_fork(after_in_child=_pool.forget)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_pool.forget)
 
 
 def launch(run: Callable[..., None], blocks: int, scratch: int, *arguments: Tensor | int | bool) -> None:
