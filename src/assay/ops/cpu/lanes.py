@@ -1,4 +1,5 @@
-"""Sixteen rows side by side: a block holds rows of one group and head, and lane is the last axis of everything in it.
+"""Sixteen rows side by side: a block holds rows of one head, and of one group where that shares a weight; lane is the
+last axis of everything in it.
 
 A matrix W [n, m] of a block is n m vectors; a weight R [out, in] that the rows share stays as it is.
 """

@@ -14,15 +14,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import padded, precision, state_type
-
-MULTIPROCESSORS = 132  # of an H200: with fewer rows and heads than that, chunks are shared out as well
+from assay.ops.gpu.common import MULTIPROCESSORS, padded, precision, state_type
 
 
 def walks(q: Tensor, v: Tensor) -> bool:
     """Whether one program does all chunks of a row and head in turn, in one launch.
 
-    It must where two states are too large for the shared memory together.
+    With fewer rows and heads than the device has multiprocessors, the chunks are shared out as well; but not where two
+    states are too large for the shared memory together.
     """
     large = q.dtype == torch.float64 and max(q.shape[-1], v.shape[-1]) > 64
     return q.shape[0] * q.shape[1] >= MULTIPROCESSORS or q.shape[2] <= 64 or large

@@ -9,6 +9,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+MULTIPROCESSORS = 132  # of an H200
+
+
+@triton.jit
+def load(pointers, mask, like):
+    """In the type of the state."""
+    return tl.load(pointers, mask=mask, other=0.0).to(like.dtype)
+
 
 @triton.jit
 def sigmoid(x):

@@ -7,8 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import padded
-from assay.ops.gpu.recurrent import load
+from assay.ops.gpu.common import load, padded
 
 
 def outputs(a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor, ...]:

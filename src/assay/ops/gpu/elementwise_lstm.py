@@ -7,8 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import padded, sigmoid, tanh
-from assay.ops.gpu.recurrent import load
+from assay.ops.gpu.common import load, padded, sigmoid, tanh
 from assay.ops.grouped import group_sum
 
 

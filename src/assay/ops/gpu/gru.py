@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import sigmoid, tanh
-from assay.ops.gpu.recurrent import launch, load, load_rows, matmul, stream, tile, transposed
+from assay.ops.gpu.common import load, sigmoid, tanh
+from assay.ops.gpu.recurrent import launch, load_rows, matmul, stream, tile, transposed
 from assay.ops.grouped import before, group_sum, weight_gradient
 
 

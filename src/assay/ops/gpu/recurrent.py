@@ -14,9 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import padded, precision
-
-MULTIPROCESSORS = 132  # of an H200
+from assay.ops.gpu.common import MULTIPROCESSORS, padded, precision
 
 
 @triton.jit
@@ -27,12 +25,6 @@ def tile(rows, heads, ROWS: tl.constexpr):
     row = tl.program_id(0) % tiles * ROWS + tl.arange(0, ROWS)[:, None]
     sequence = (matrix // heads * rows + row).to(tl.int64) * heads + matrix % heads
     return sequence, row < rows, matrix.to(tl.int64)
-
-
-@triton.jit
-def load(pointers, mask, like):
-    """In the type of the state."""
-    return tl.load(pointers, mask=mask, other=0.0).to(like.dtype)
 
 
 @triton.jit

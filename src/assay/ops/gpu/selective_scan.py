@@ -11,8 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import padded
-from assay.ops.gpu.recurrent import load
+from assay.ops.gpu.common import load, padded
 from assay.ops.grouped import group_sum, or_zeros
 
 SEGMENT = 16
