@@ -40,7 +40,7 @@ from assay.lab.execute import circumstances
 from assay.ops import chosen
 from assay.ops.rules import RULES
 from cases import Case, quick, usual
-from peers import NETWORKS, Contender, fla, ours, torch_nn, with_input
+from peers import FLA, NETWORKS, Contender, fla, in_tf32, ours, torch_nn, with_input
 
 Row = dict[str, Any]
 EXACT_ROWS, EXACT_TIME = 4, 1024  # where errors are measured
@@ -61,6 +61,7 @@ def contenders(case: Case, device: torch.device) -> list[Contender]:
         others.append("reference")
     those = [ours(case.op, name) for name in dict.fromkeys([best, *others])]
     if device.type == "cuda" and case.members == 1:
+        those += [in_tf32(case.op)] if case.op in FLA and case.dtype == "float32" else []
         those += fla(case.op, getattr(torch, case.dtype))
     if case.op in NETWORKS:
         those += [with_input(case.op, best), torch_nn(case.op)] if best != "reference" else [torch_nn(case.op)]
@@ -115,6 +116,7 @@ def replayed(work: Callable[[], Any], device: torch.device) -> float:
 def measure(case: Case, contender: Contender, device: torch.device, exact: Exact | None) -> Row:
     row: Row = {**asdict(case), "backend": contender.name, "bytes_floor": case.floor}
     try:
+        torch.set_float32_matmul_precision(contender.precision)
         forward, wanted = contender.start(case.draw(device))
         arriving = [torch.randn_like(o) for o in forward()]
 
@@ -128,6 +130,8 @@ def measure(case: Case, contender: Contender, device: torch.device, exact: Exact
             row["graph_ms"] = replayed(both, device)
     except Exception as error:  # a peer that refuses, a graph that cannot be captured: said in the row
         row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    finally:
+        torch.set_float32_matmul_precision("highest")
     return row
 
 
@@ -196,6 +200,7 @@ def _compile(some: list[Case]) -> None:
     for case in some:
         for contender in contenders(case, device):
             if contender.name.startswith(("gpu", "fla")):
+                torch.set_float32_matmul_precision(contender.precision)
                 with suppress(Exception):  # the measurement will say it
                     forward, wanted = contender.start(case.draw(device))
                     torch.autograd.grad(forward()[0].sum(), list(wanted.values()))
@@ -227,7 +232,7 @@ def _family(row: Row, other: Row) -> str:
         return "torch" if theirs == "torch.nn" and other["members"] == row["members"] else ""
     if theirs == "reference":
         return "loop" if mine not in ("reference", "torch.nn") else ""
-    if mine not in ("cpu", "gpu") or other["members"] != row["members"]:
+    if mine not in ("cpu", "gpu", "gpu tf32") or other["members"] != row["members"]:
         return ""
     return theirs.split()[0] if theirs.startswith(("chunked", "fla")) else ""
 

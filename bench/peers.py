@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ class Contender:
     name: str
     start: Callable[[Tensors], tuple[Forward, Tensors]]
     turn: Callable[[Tensor], Tensor] | None = same  # None: computes something else, which is not compared
+    precision: str = "highest"  # of float32 products, as torch.set_float32_matmul_precision takes it
 
 
 def leaves(given: Tensors, turn: Callable[[Tensor], Tensor] = same) -> Tensors:
@@ -62,6 +63,11 @@ def ours(op: str, backend: str) -> Contender:
         return lambda: (call(op, mine, backend),), mine
 
     return Contender(backend, start)
+
+
+def in_tf32(op: str) -> Contender:
+    """The GPU's kernel with one pass of the matrix units per product instead of three, as fla's chunks do it."""
+    return replace(ours(op, "gpu"), name="gpu tf32", precision="high")
 
 
 def with_input(op: str, backend: str) -> Contender:
