@@ -29,7 +29,7 @@ class Case:
         """By the letters of the rules."""
         d = self.size * self.states if self.op == "diagonal_scan" else self.size
         axes = {"B": self.rows * self.members, "G": self.members, "H": self.heads, "T": self.time}
-        return axes | {"K": d, "V": d, "D": d, "N": self.states}
+        return axes | {"K": d, "V": d, "D": d, "O": d, "N": self.states}
 
     @property
     def bounded(self) -> int:
@@ -85,12 +85,13 @@ SCANS = (
     Case("selective_scan", 50, 128, states=16),
 )
 FAST, ATTENTION = ("srwm", "recurrent_delta"), ("delta_rule", "linear_attention", "retention")
+STATELESS = ("affine", "layer_norm")
 
 
 def quick() -> list[Case]:
     """One small shape of every op."""
     small = [Case(op, 9, 4, rows=3, heads=2) for op in FAST + ATTENTION]
-    networks = [Case(op, 9, 4, rows=3) for op in NETWORKS]
+    networks = [Case(op, 9, 4, rows=3) for op in (*NETWORKS, *STATELESS)]
     return small + networks + [replace(scan, time=9, size=4, rows=3, states=min(scan.states, 2)) for scan in SCANS]
 
 
@@ -113,4 +114,6 @@ def usual(cuda: bool) -> list[Case]:
         for length in (50, 100)
         for members in ((1, 64) if cuda else (1,))
     ]
-    return fast + populations + attention
+    members = (1, 64) if cuda else (1,)
+    stateless = [Case(op, 50, size, m) for op in STATELESS for size in (64, 128, 256) for m in members]
+    return fast + populations + attention + stateless

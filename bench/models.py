@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from assay.lab.execute import circumstances
-from assay.lab.train import loss_of
+from assay.lab.population import losses_of
 from assay.models import MODELS, named_model
 from assay.rng import Rng
 from assay.tasks import named_task
@@ -33,7 +33,7 @@ def seconds_per_step(name: str, length: int, device: str) -> tuple[int, float]:
     times = []
     for _ in range(REPEATS + 1):
         start = now()
-        loss = loss_of(machine(batch.inputs)[0], batch.targets)
+        loss = losses_of(machine(batch.inputs)[0][None], batch.targets[None]).sum()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -54,10 +54,11 @@ SHAPE = ("op", "rows", "heads", "time", "size", "states", "dtype")
 
 
 def contenders(case: Case, device: torch.device) -> list[Contender]:
-    """Ours first. Without a kernel the loop stands for one member only: it would keep every state of every member."""
+    """Ours first. Without a kernel a loop stands for one member only: it would keep every state of every member."""
     best = chosen(case.op, "auto", device, case.bounded)
     others = ["chunked"] if RULES[case.op].parallel and device.type == "cpu" else []
-    if case.members == 1 and case.dtype != "bfloat16" and (device.type == "cpu" or case.time <= GRAPH_STEPS):
+    one = case.members == 1 or RULES[case.op].plain
+    if one and case.dtype != "bfloat16" and (device.type == "cpu" or case.time <= GRAPH_STEPS):
         others.append("reference")
     those = [ours(case.op, name) for name in dict.fromkeys([best, *others])]
     if device.type == "cuda" and case.members == 1:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.lab.data import TrainingData
 from assay.lab.evaluate import logits_of
-from assay.lab.train import loss_of
+from assay.lab.population import losses_of
 from assay.models import MODELS
 from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
 from assay.tasks import TASKS
+from assay.tasks.task import Batch
+
+from .lab.alone import batch
 
 NEEDED = {
     "dfa": {"alphabet": "ab", "table": [[0, 1], [1, 0]], "accept": [1]},
@@ -35,11 +37,11 @@ def test_every_model_can_be_trained_on_every_task(task: str):
     for model in MODELS.entries:
         spec = small_run(task, model)
         machine = spec.model.build(*spec.task.shape, Rng.seeded(0))
-        batch = TrainingData(spec, torch.device("cpu"))[1]
-        inputs = batch.inputs[:, :40]
-        logits = logits_of(machine, inputs)
-        assert logits.shape == (*inputs.shape[:2], spec.task.shape.answers)
-        loss = loss_of(logits, batch.targets[:, :40])
+        given = batch(spec, 1, torch.device("cpu"))
+        given = Batch(given.inputs[:, :40], given.targets[:, :40])
+        logits = logits_of(machine, given.inputs)
+        assert logits.shape == (*given.inputs.shape[:2], spec.task.shape.answers)
+        loss = losses_of(logits[None], given.targets[None]).sum()
         loss.backward()
         assert loss.isfinite()
 

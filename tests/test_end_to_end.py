@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.sweep import Event, pending, sweep
+from assay.lab.sweep import Event, Piece, Worker, pending, sweep
 from assay.record import Record, Store
 from assay.spec import RunSpec, run_spec
 
@@ -27,9 +28,9 @@ RUNS = [run_spec("parity", "gru", seed=s, model_options={"width": 8},
 """
 
 
-def start(folder: Path, jobs: int = 2) -> subprocess.Popen[str]:
+def start(folder: Path, jobs: int = 2, *options: str) -> subprocess.Popen[str]:
     (folder / "mine.py").write_text(STUDY)
-    command = [sys.executable, "-m", "assay", "study", "mine.py", "--jobs", str(jobs), "--device", "cpu"]
+    command = [sys.executable, "-m", "assay", "study", "mine.py", "--jobs", str(jobs), "--device", "cpu", *options]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -41,7 +42,7 @@ def wait_for_records(folder: Path, count: int) -> None:
 
 
 def facts(record: Record) -> dict[str, object]:
-    return record.model_dump(exclude={"seconds", "started", "commit"})
+    return record.model_dump(exclude={"seconds", "started", "commit", "population"})
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -67,15 +68,57 @@ def test_a_killed_study_repeats_no_finished_run(tmp_path: Path, jobs: int):
     assert {r.digest: facts(r) for r in records} == expected
 
 
-def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path):
-    child = start(tmp_path)
+@pytest.mark.parametrize(("jobs", "slots"), [(2, 1), (1, 3)])
+def test_killed_again_and_again_it_ends_with_the_same_records(tmp_path: Path, jobs: int, slots: int):
+    """At moments of no choosing, each time later in the work, since it goes on from its checkpoints."""
+    options, chance = ("--checkpoint", "0", "--slots", str(slots)), random.Random(jobs)
+    for _ in range(4):
+        child = start(tmp_path, jobs, *options)
+        wait_for_more_checkpoints(tmp_path, child)
+        time.sleep(chance.uniform(0, 0.5))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        time.sleep(1.0)  # for the orphans to go
+    assert list((tmp_path / "assay-store" / "checkpoints").iterdir())
+    last = start(tmp_path, jobs, *options)
+    assert last.wait(timeout=240) == 0
+    records = Store.open(tmp_path / "assay-store").records()
+    resumed = {r.digest for r in records if r.population.get("resumed")}
+    assert resumed, "somebody was taken up in the middle"
+    assert not list((tmp_path / "assay-store" / "checkpoints").iterdir()), "nothing is left behind"
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    assert start(whole, jobs, "--slots", str(slots)).wait(timeout=240) == 0
+    expected = Store.open(whole / "assay-store").records()
+    assert {r.digest: facts(r) for r in records} == {r.digest: facts(r) for r in expected}
+
+
+def wait_for_more_checkpoints(folder: Path, child: subprocess.Popen[str]) -> None:
+    """Until this run has written one of its own."""
+    before, deadline = checkpoints(folder), time.monotonic() + 120
+    while checkpoints(folder) <= before and child.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def checkpoints(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "assay-store" / "checkpoints").glob("*.safetensors")}
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupt_saves_everything_and_says_how_to_go_on(tmp_path: Path, name: str, jobs: int):
+    child = start(tmp_path, jobs, "--checkpoint", "0")
     wait_for_records(tmp_path, 2)
-    child.send_signal(signal.SIGINT)
+    wait_for_more_checkpoints(tmp_path, child)
+    child.send_signal(getattr(signal, name))
     assert child.wait(timeout=60) == 130
     said = child.stderr.read()
-    assert "runs are kept in assay-store; go on with: assay study mine.py" in said
+    assert "runs are kept in assay-store, and those under way are saved; go on with: assay study mine.py" in said
     assert "Traceback" not in said
-    assert len(Store.open(tmp_path / "assay-store").records()) >= 2
+    done = len(Store.open(tmp_path / "assay-store").records())
+    assert 2 <= done < 8
+    assert checkpoints(tmp_path) or jobs == 1, "one by one, a run may just have ended"
 
 
 def specs(count: int) -> list[RunSpec]:
@@ -88,7 +131,7 @@ def test_a_worker_that_dies_leaves_a_record_and_the_others_go_on(tmp_path: Path)
     store, killed = Store.create(tmp_path / "s"), []
 
     def tell(event: Event) -> None:
-        if event.step and not killed:
+        if event.status and event.status.alive and not killed:
             victim = multiprocessing.active_children()[0]
             os.kill(victim.pid, signal.SIGKILL)
             killed.append(victim)
@@ -104,16 +147,17 @@ def test_a_worker_that_dies_leaves_a_record_and_the_others_go_on(tmp_path: Path)
     assert pending(specs(4), store) == []
 
 
-def test_a_worker_that_dies_before_it_has_read_its_run(tmp_path: Path):
-    store, killed = Store.create(tmp_path / "s"), []
+def test_a_worker_that_dies_before_it_has_read_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store, killed, give = Store.create(tmp_path / "s"), [], Worker.give
 
-    def tell(event: Event) -> None:
+    def deadly(worker: Worker, piece: Piece) -> None:
         if not killed:
-            victim = multiprocessing.active_children()[0]
-            os.kill(victim.pid, signal.SIGKILL)
-            killed.append(victim)
+            os.kill(worker.process.pid, signal.SIGKILL)
+            killed.append(worker)
+        give(worker, piece)
 
-    sweep(specs(3), store, "cpu", 2, tell)
+    monkeypatch.setattr(Worker, "give", deadly)
+    sweep(specs(3), store, "cpu", 2)
     assert sorted(r.verdict == "failed" for r in store.records()) == [False, False, True]
 
 

@@ -56,5 +56,5 @@ def test_nothing_is_pickled_and_no_global_seed_is_set():
         text = path.read_text()
         assert "import pickle" not in text
         assert "torch.save" not in text
-        if path.name not in ("skeleton.py", "execute.py"):  # a foreign module is built and trained inside fork_rng
+        if path.name not in ("skeleton.py", "population.py"):  # a foreign module is built and trained inside fork_rng
             assert "manual_seed" not in text, path

@@ -8,7 +8,7 @@ import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -32,7 +32,12 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 StoreAt = Annotated[Path, typer.Option("--store", help="The folder that keeps the records.")]
 OnDevice = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs side by side on the CPU.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Processes side by side on the CPU.")]
+Slots = Annotated[
+    int | None,
+    typer.Option("--slots", min=1, help="Runs in one program [default: what fits on a GPU; 1 on a CPU]."),
+]
+Every = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]
 STORE = Path("assay-store")
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -122,6 +127,8 @@ def run(
     store: StoreAt = STORE,
     device: OnDevice = "auto",
     jobs: Jobs = CORES,
+    slots: Slots = None,
+    checkpoint: Every = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a task, seed by seed, and test it, also at lengths beyond those of training."""
@@ -148,7 +155,7 @@ def run(
         for seed in range(seeds)
     ]
     again = shlex.join(["assay", *sys.argv[1:]])
-    _carry_out(specs, store, device, jobs, as_json, again)
+    _carry_out(specs, store, Means(device, jobs, slots, checkpoint), as_json, again)
 
 
 @app.command()
@@ -157,11 +164,13 @@ def study(
     store: StoreAt = STORE,
     device: OnDevice = "auto",
     jobs: Jobs = CORES,
+    slots: Slots = None,
+    checkpoint: Every = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Carry out a study; what its store already has is not repeated."""
     again = shlex.join(["assay", *sys.argv[1:]])
-    _carry_out(study_named(name)[1], store, device, jobs, as_json, again)
+    _carry_out(study_named(name)[1], store, Means(device, jobs, slots, checkpoint), as_json, again)
 
 
 @app.command()
@@ -208,14 +217,23 @@ def pack(
     typer.echo(f"{count} records in {path} ({path.stat().st_size / 1024:.0f} KiB)")
 
 
-def _carry_out(specs: list[RunSpec], store_at: Path, device: str, jobs: int, as_json: bool, again: str) -> None:
+class Means(NamedTuple):
+    """What runs are carried out with."""
+
+    device: str
+    jobs: int
+    slots: int | None
+    checkpoint: float
+
+
+def _carry_out(specs: list[RunSpec], store_at: Path, means: Means, as_json: bool, again: str) -> None:
     from assay.lab.execute import device_named
     from assay.lab.sweep import pending, sweep
     from assay.record import Store
     from assay.report.tables import cells
     from assay.terminal import Live, console, show
 
-    device_named(device)
+    device_named(means.device)
     specs = list({spec.digest: spec for spec in specs}.values())
     store, out = Store.create(store_at), console()
     todo = pending(specs, store)
@@ -223,16 +241,19 @@ def _carry_out(specs: list[RunSpec], store_at: Path, device: str, jobs: int, as_
         out.print(f"{len(specs) - len(todo)} of {len(specs)} runs are already in {store_at}")
     try:
         with Live(out, todo, quiet=as_json) as live:
-            sweep(todo, store, device, jobs, live.tell)
+            sweep(specs, store, means.device, means.jobs, live.tell, means.slots, means.checkpoint)
     except KeyboardInterrupt:
         kept = len(specs) - len(pending(specs, store))
-        typer.echo(f"\nstopped: {kept} of {len(specs)} runs are kept in {store_at}; go on with: {again}", err=True)
+        said = f"stopped: {kept} of {len(specs)} runs are kept in {store_at}, and those under way are saved"
+        typer.echo(f"\n{said}; go on with: {again}", err=True)
         raise typer.Exit(130) from None
     records = store.select(spec.digest for spec in specs)
     if as_json:
         _print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
     else:
         show(out, cells(records))
+        if todo:
+            out.print(live.summary())
     if any(not record.finished for record in records):
         raise typer.Exit(1)
 

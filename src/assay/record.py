@@ -79,6 +79,7 @@ class Record(Description):
     versions: dict[str, str] = Field(default_factory=dict)
     device: str = ""
     backend: dict[str, str] = Field(default_factory=dict)
+    population: dict[str, Any] = Field(default_factory=dict)  # how it was trained: slots, graphs, what was given up
     started: str = ""
 
     @property
@@ -130,7 +131,7 @@ class Store:
             foreign = path.is_dir() and any(not item.name.startswith(f".{cls.MARK}") for item in path.iterdir())
             if foreign and not mark.exists():
                 raise BadInput(f"{path} is not a store (it has no {cls.MARK}); name a store, or a new or empty folder")
-            _write_synced(mark, json.dumps({"assay": "store", "format": 1}).encode())
+            write_synced(mark, json.dumps({"assay": "store", "format": 1}).encode())
         for folder in (path, path / "segments"):
             if folder.exists() and not os.access(folder, os.W_OK):
                 raise BadInput(f"cannot write to {folder}: it is read-only")
@@ -156,7 +157,7 @@ class Store:
         """Write records as one segment; they are on disk when this returns."""
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         name = f"{now}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
-        _write_synced(self.path / "segments" / name, _lines(records))
+        write_synced(self.path / "segments" / name, _lines(records))
 
     def history(self) -> Iterator[Record]:
         """Every record ever written, oldest segment first."""
@@ -184,7 +185,7 @@ class Store:
         """Write the store as one compact file with the same bytes for the same records; returns how many."""
         records = sorted(self.records(), key=lambda r: (r.task, r.model, r.seed, r.digest))
         header = json.dumps({"assay": "pack", "format": 1}).encode() + b"\n"
-        _write_synced(Path(path), lzma.compress(header + _lines(records), preset=9))
+        write_synced(Path(path), lzma.compress(header + _lines(records), preset=9))
         return len(records)
 
     def _unpack(self) -> Iterator[Record]:
@@ -227,7 +228,7 @@ def _check_format(path: Path, data: bytes) -> None:
         raise BadInput(f"{path} was written by a newer assay; update assay to read it")
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def write_synced(path: Path, data: bytes) -> None:
     """Write aside, sync, rename, sync the folder: at every moment the file is whole or absent."""
     aside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:

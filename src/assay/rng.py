@@ -37,6 +37,11 @@ def mix(z: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
     return z.bitwise_xor_(_shift(z, 31))
 
 
+def _number(value: int, device: torch.device | str) -> Int[Tensor, ""]:
+    """Written by the device itself: a copy from the host would wait for it."""
+    return torch.full((), value, dtype=torch.int64, device=device)
+
+
 @cache
 def _stream(name: str) -> int:
     return _signed(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big"))
@@ -59,14 +64,15 @@ class Rng:
     @classmethod
     def seeded(cls, seed: int, *path: int | str, device: torch.device | str = "cpu") -> Rng:
         """The generator of a seed and a path of stream names and numbers."""
-        return cls(torch.tensor(seed, dtype=torch.int64, device=device)).child(*path)
+        return cls(_number(seed, device)).child(*path)
 
     def child(self, *path: int | str | Int[Tensor, "*rows"]) -> Rng:
         """An independent generator for each name, number or tensor of numbers along the path."""
         keys = self.keys
         for part in path:
             number = _stream(part) if isinstance(part, str) else part
-            keys = mix(keys ^ mix(torch.as_tensor(number, dtype=torch.int64, device=keys.device) + GOLDEN))
+            number = number if isinstance(number, Tensor) else _number(number, keys.device)
+            keys = mix(keys ^ mix(number + GOLDEN))
         return Rng(keys)
 
     def rows(self, count: int, first: int = 0) -> Rng:

@@ -15,6 +15,7 @@ from assay.tasks.task import Task
 LONGEST = 100_000
 Length = Annotated[int, Field(ge=1, le=LONGEST)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Schedule = Literal["constant", "linear", "cosine"]
 
 
 class Bin(Description):
@@ -43,14 +44,16 @@ Bins = Annotated[tuple[Bin, ...], Field(min_length=1), AfterValidator(_named_apa
 
 
 class Training(Description):
-    """Adam at a constant rate on fresh data, until every validation sequence is right or the steps run out.
+    """AdamW on fresh data, until every validation sequence is right or the steps run out.
 
     Adam's settings are those of the published code of Irie et al. 2023. The run stops when the validation bins are
-    perfect at `patience` checks in a row; test bins never steer.
+    perfect at `patience` checks in a row; test bins never steer. The rate rises linearly over `warmup` steps; with a
+    `schedule` it falls to zero at `steps`. `clip` bounds the norm of the gradient. `precision` and `compile` make a GPU
+    faster and its numbers others: products in TF32, and torch.compile.
     """
 
     kind: ClassVar[str] = "training"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     lengths: tuple[Length, Length]
     validation: Bins
     validation_rows: Annotated[int, Field(ge=1)] = 128
@@ -64,6 +67,10 @@ class Training(Description):
     eps: Rate = 1e-9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     clip: Rate | None = None
+    warmup: Annotated[int, Field(ge=0)] = 0
+    schedule: Schedule = "constant"
+    precision: Literal["float32", "tf32"] = "float32"
+    compile: bool = False
 
     @model_validator(mode="after")
     def _in_order(self) -> Training:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from assay.lab.sweep import Event
+from assay.lab.train import Status
 from assay.record import Record
 from assay.report.tables import Cell, bins, or_dash, percent
 from assay.spec import RunSpec
@@ -25,24 +28,25 @@ def console(stderr: bool = False) -> Console:
 
 
 class Live:
-    """A bar for all runs and one for each that is under way; a line for each that ends where there is no terminal."""
+    """A bar for all runs and a line for each population; without a terminal, a line for each run that ends."""
+
+    SELDOM = 30.0  # seconds between two lines about a population where there is no terminal
 
     def __init__(self, console: Console, todo: Sequence[RunSpec], quiet: bool) -> None:
-        self.console, self.quiet = console, quiet
-        self.specs = {spec.digest: spec for spec in todo}
-        self.bars: dict[str, TaskID] = {}
-        self.done, self.solved = 0, 0
+        self.console, self.quiet, self.total = console, quiet, len(todo)
+        self.bars: dict[int, TaskID] = {}
+        self.verdicts: Counter[str] = Counter()
+        self.steps, self.begun, self.spoken = 0, time.monotonic(), time.monotonic()
         self.progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=10),
             MofNCompleteColumn(),
             TextColumn("{task.fields[said]}"),
-            TimeElapsedColumn(),
             console=console,
             disable=quiet or not console.is_terminal,
             transient=True,
         )
-        self.all = self.progress.add_task("[bold]all runs", total=len(self.specs), said="")
+        self.all = self.progress.add_task("[bold]all runs", total=self.total, said="")
 
     def __enter__(self) -> Live:
         self.progress.start()
@@ -52,25 +56,75 @@ class Live:
         self.progress.stop()
 
     def tell(self, event: Event) -> None:
-        spec = self.specs[event.digest]
-        if event.digest not in self.bars:
-            self.bars[event.digest] = self.progress.add_task(escape(name_of(spec)), total=spec.training.steps, said="")
-        bar = self.bars[event.digest]
-        if event.record is None:
-            said = f"loss {event.loss:.3f}  accuracy {percent(event.accuracy)} %" if event.step else ""
-            self.progress.update(bar, completed=event.step, said=said)
+        if event.status:
+            self._status(event.source, event.status)
+        if event.record:
+            self._record(event.record)
+
+    def _status(self, source: int, status: Status) -> None:
+        if source not in self.bars:
+            self.bars[source] = self.progress.add_task("", total=1, said="")
+        self.progress.update(
+            self.bars[source],
+            description=escape(name_of(status)),
+            completed=status.step,
+            total=status.steps,
+            visible=status.alive > 0,
+            said=standing(status),
+        )
+        if not self._speaks or time.monotonic() - self.spoken < self.SELDOM:
             return
-        self.progress.remove_task(bar)
-        self.done += 1
-        self.solved += event.record.verdict == "solved"
-        self.progress.update(self.all, completed=self.done, said=f"{self.solved} solved")
-        if not self.quiet and not self.console.is_terminal:
-            said = f"[{self.done}/{len(self.specs)}] {name_of(spec)}: {outcome(event.record)}"
+        self.spoken = time.monotonic()
+        self.console.print(f"{name_of(status)}: step {status.step:,}, {standing(status)}", markup=False)
+
+    def _record(self, record: Record) -> None:
+        self.verdicts[record.verdict] += 1
+        self.steps += record.steps
+        done = sum(self.verdicts.values())
+        self.progress.update(self.all, completed=done, said=f"{self.verdicts['solved']} solved")
+        if self._speaks:
+            said = f"[{done}/{self.total}] {record.task} {record.model} seed {record.seed}: {outcome(record)}"
             self.console.print(said, markup=False)
 
+    @property
+    def _speaks(self) -> bool:
+        return not self.quiet and not self.console.is_terminal
 
-def name_of(spec: RunSpec) -> str:
-    return f"{spec.task.kind} {spec.model.name} seed {spec.seed}"
+    def summary(self) -> str:
+        """What came of all runs, and how fast."""
+        spent = time.monotonic() - self.begun
+        ends = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common())
+        rate = f"{self.steps:,} steps at {self.steps / spent:,.0f} a second"
+        return f"{sum(self.verdicts.values())} runs in {clock(spent)}: {ends}; {rate}"
+
+
+def name_of(status: Status) -> str:
+    """
+    >>> name_of(Status("lstm", ("parity", "dyck-1"), *[0] * 13))
+    'lstm on parity + 1'
+    """
+    first, *others = status.tasks
+    return f"{status.model} on {first}" + (f" + {len(others)}" if others else "")
+
+
+def standing(status: Status) -> str:
+    """How a population is getting on, in half a line."""
+    if status.slots == 1 and not status.waiting:
+        loss = f"loss {status.loss:.3f}, accuracy {percent(status.best)} %"
+        return f"{loss}, {status.steps_per_second:.3g} steps/s, {clock(status.left)} left"
+    ends = f"{status.alive} on, {status.waiting} to come, {status.solved} solved, {status.diverged} diverged"
+    rate = f"{status.steps_per_second:.3g} x {status.alive} steps/s"
+    return f"{ends}; {percent(status.best)}/{percent(status.median)} %; {rate}; {clock(status.left)}"
+
+
+def clock(seconds: float) -> str:
+    """
+    >>> clock(59.7), clock(3700)
+    ('1:00', '1:01:40')
+    """
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def outcome(record: Record) -> str:

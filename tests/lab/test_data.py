@@ -10,13 +10,18 @@ from assay.spec import Bin, RunSpec, run_spec
 from assay.tasks import named_task
 from assay.tasks.task import IGNORE, Batch
 
+from . import alone
+
 CPU = torch.device("cpu")
 WINDOW = Bin(name="Bin0", low=2, high=50)
 
 
+def batch(spec: RunSpec, number: int) -> Batch:
+    return alone.batch(spec, number, CPU)
+
+
 def trained_rows(spec: RunSpec, steps: int) -> list[Batch]:
-    data = TrainingData(spec, CPU)
-    return [data[step] for step in range(1, steps + 1)]
+    return [batch(spec, step) for step in range(1, steps + 1)]
 
 
 def asked(batch: Batch) -> torch.Tensor:
@@ -51,12 +56,12 @@ def test_a_unary_language_is_shared_and_says_so():
     assert held.shared == len(held.lengths) == 25, "one row a string"
     assert held.lengths.unique().tolist() == list(range(2, 51, 2)), "one word a length: every length is tested"
     spec = run_spec("even-a", "lstm", training={"lengths": [2, 50]})
-    assert all(asked(batch).all() for batch in trained_rows(spec, 3)), "and all of it is trained on"
+    assert all(asked(one).all() for one in trained_rows(spec, 3)), "and all of it is trained on"
 
 
 def test_almost_every_row_of_a_batch_asks_something():
     spec = run_spec("parity", "lstm", training={"batch": 512})
-    share = torch.cat([asked(batch) for batch in trained_rows(spec, 8)]).double().mean()
+    share = torch.cat([asked(one) for one in trained_rows(spec, 8)]).double().mean()
     assert 0.97 < share < 0.995  # 1 - (2/8)^3 = 0.984
 
 
@@ -90,9 +95,9 @@ def test_beyond_training_no_word_of_a_unary_language_is_validated_and_tested(tas
 def test_splitting_keeps_labels_in_balance(task: str):
     options = {"equality-one": {"alphabet": 4}, "bounded-dyck": {"k": 1, "depth": 1}}.get(task)
     spec = run_spec(task, "lstm", task_options=options, training={"lengths": [3, 20], "batch": 2048})
-    batch = TrainingData(spec, CPU)[1]
-    lengths = (batch.inputs > 0).sum(1)
-    labels = batch.targets.amax(1)
+    drawn = batch(spec, 1)
+    lengths = (drawn.inputs > 0).sum(1)
+    labels = drawn.targets.amax(1)
     held = held_out(spec.task, Bin(name="Bin0", low=3, high=20), (3, 20), 512, "test", CPU)
     for length in spec.task.lengths(3, 20):
         trained = labels[(lengths == length) & (labels >= 0)].double()
@@ -103,10 +108,19 @@ def test_splitting_keeps_labels_in_balance(task: str):
 
 def test_batches_depend_on_seed_and_step_alone():
     spec, other = run_spec("dyck-1", "lstm", seed=3), run_spec("dyck-1", "srwm", seed=3)
-    data = TrainingData(spec, CPU)
-    assert torch.equal(data[7].inputs, TrainingData(other, CPU)[7].inputs)
-    assert not torch.equal(data[7].inputs, data[8].inputs)
-    assert not torch.equal(data[7].inputs, TrainingData(run_spec("dyck-1", "lstm", seed=4), CPU)[7].inputs)
+    assert torch.equal(batch(spec, 7).inputs, batch(other, 7).inputs)
+    assert not torch.equal(batch(spec, 7).inputs, batch(spec, 8).inputs)
+    assert not torch.equal(batch(spec, 7).inputs, batch(run_spec("dyck-1", "lstm", seed=4), 7).inputs)
+
+
+def test_a_batch_is_the_same_beside_whatever_it_is_drawn():
+    spec = run_spec("dyck-1", "lstm", seed=3)
+    seeds, first = torch.tensor([[9, 3, 2**62], [1, 6, 40]])
+    drawn = TrainingData(spec.task, spec.training, CPU).draw(seeds, first, 4)
+    assert drawn.inputs.shape == (3, 4, 32, 50)
+    for count in range(4):
+        assert torch.equal(drawn.inputs[1, count], batch(spec, 6 + count).inputs)
+        assert torch.equal(drawn.targets[1, count], batch(spec, 6 + count).targets)
 
 
 def test_held_out_sets_are_the_same_for_every_run():

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import assay
 from assay.description import BadInput
 from assay.lab.execute import device_named, execute
-from assay.lab.train import loss_of
+from assay.lab.population import losses_of
 from assay.models.skeleton import Foreign
 from assay.record import Record
 from assay.spec import RunSpec, run_spec
@@ -45,7 +45,7 @@ def test_a_record_says_everything():
     assert re.fullmatch(r"[0-9a-f]{12}\+?", record.commit) if head else record.commit == ""
     assert record.versions["torch"] == torch.__version__
     assert record.device.startswith("cpu")
-    assert record.backend == {"gru": "cpu"}
+    assert record.backend == {"gru": "cpu", "affine": "reference"}
     assert record.parameters == sum(p.numel() for p in short().model.build(3, 0, 2, assay.Rng.seeded(0)).parameters())
     assert record.state_floats == 128
     assert record.state_bits == 128 * 32
@@ -165,11 +165,10 @@ class Tiny(nn.Module):
 
 
 def test_the_loss_is_the_mean_over_what_is_asked():
-    logits = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
-    targets = torch.tensor([[1, IGNORE, 2], [IGNORE, IGNORE, IGNORE]])
-    by_hand = -(logits[0, 0].log_softmax(-1)[1] + logits[0, 2].log_softmax(-1)[2]) / 2
-    assert loss_of(logits, targets) == pytest.approx(float(by_hand))
-    assert loss_of(logits, torch.full_like(targets, IGNORE)) == 0
+    logits = torch.randn(2, 2, 3, 4, generator=torch.Generator().manual_seed(0))
+    targets = torch.tensor([[[1, IGNORE, 2], [IGNORE] * 3], [[IGNORE] * 3] * 2])
+    by_hand = -(logits[0, 0, 0].log_softmax(-1)[1] + logits[0, 0, 2].log_softmax(-1)[2]) / 2
+    assert losses_of(logits, targets).tolist() == pytest.approx([float(by_hand), 0])
 
 
 def test_devices():
@@ -182,8 +181,7 @@ def test_devices():
 
 
 def test_the_learning_rate_and_the_clip_take_effect():
-    losses = {
-        execute(short(training={**SHORT["training"], **change}), CPU).curve[-1].loss
-        for change in ({}, {"lr": 1e-2}, {"clip": 1e-3}, {"weight_decay": 10.0}, {"betas": [0.5, 0.9]}, {"eps": 1e-2})
-    }
-    assert len(losses) == 6
+    changes = [{}, {"lr": 1e-2}, {"clip": 1e-3}, {"weight_decay": 10.0}, {"betas": [0.5, 0.9]}, {"eps": 1e-2}]
+    changes += [{"warmup": 20}, {"schedule": "linear"}, {"schedule": "cosine"}]
+    losses = {execute(short(training={**SHORT["training"], **change}), CPU).curve[-1].loss for change in changes}
+    assert len(losses) == len(changes)

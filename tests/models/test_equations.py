@@ -72,7 +72,7 @@ def layer_norm(norm: nn.Module, x: Array) -> Array:
 
 
 def feed_forward(block: Block, x: Array) -> Array:
-    first, _, second = block.ff
+    first, second = block.ff
     hidden = np.maximum(layer_norm(block.ff_norm, x) @ array(first.weight).T + array(first.bias), 0)
     return x + hidden @ array(second.weight).T + array(second.bias)
 
@@ -210,7 +210,7 @@ def encoder_like(made: Model, norm_first: bool) -> nn.TransformerEncoder:
             other.norm1.load_state_dict(block.mixer_norm.state_dict())
             other.norm2.load_state_dict(block.ff_norm.state_dict())
             other.linear1.load_state_dict(block.ff[0].state_dict())
-            other.linear2.load_state_dict(block.ff[2].state_dict())
+            other.linear2.load_state_dict(block.ff[1].state_dict())
     if norm is not None:
         theirs.norm.load_state_dict(made.final_norm.state_dict())
     return theirs
@@ -384,7 +384,7 @@ def test_tables_start_as_standard_normal():
 def test_linear_maps_start_as_torch_ones():
     made = named_model("transformer", width=64).build(3, 0, 3, Rng.seeded(0))
     block = made.blocks[0]
-    for layer, inputs in ((block.ff[0], 64), (block.ff[2], 256), (block.mixer.project, 64)):
+    for layer, inputs in ((block.ff[0], 64), (block.ff[1], 256), (block.mixer.project, 64)):
         spread(layer.weight, 0, inputs**-0.5 / 3**0.5)
         for parameter in layer.parameters():
             assert 0.9 * inputs**-0.5 < float(parameter.detach().abs().max()) <= inputs**-0.5

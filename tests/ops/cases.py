@@ -17,7 +17,7 @@ from assay.ops.rules import RULES
 
 Part = list[Tensor]
 Parts = tuple[Part, Part, Part]
-SIZES = {"H": 2, "K": 3, "V": 2, "D": 3, "N": 2}  # heads, key size, value size, other sizes, states
+SIZES = {"H": 2, "K": 3, "V": 2, "D": 3, "O": 4, "N": 2}  # heads, key size, value size, other sizes, states
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Case:
     """
 
     op: str
-    call: Callable[..., tuple[Tensor, Any]]  # of (inputs, weights, state, backend=...)
+    call: Callable[..., Any]  # of (inputs, weights, state, backend=...): outputs and a final state, or outputs alone
     inputs: tuple[str, ...]
     weights: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
@@ -127,6 +127,7 @@ def pair(state: Part) -> tuple[Tensor, ...] | None:
 
 _SRWM = (("D",), ("D D", "D D", "D D", "D 4"))
 _SCAN = (("D N", "D N"), (), ("D N",))
+_AFFINE = (("D",), ("O D", "O"))
 
 CASES = {
     "linear_attention": Case(
@@ -187,6 +188,9 @@ CASES = {
         ("D N",),
         _selecting,
     ),
+    "affine": Case("affine", lambda x, w, s, **kw: ops.affine(*x, *w, **kw), *_AFFINE, tame=_scaled),
+    "affine-relu": Case("affine", lambda x, w, s, **kw: ops.affine(*x, *w, relu=True, **kw), *_AFFINE, tame=_scaled),
+    "layer_norm": Case("layer_norm", lambda x, w, s, **kw: ops.layer_norm(*x, *w, **kw), ("D",), ("D", "D")),
 }
 OPS = sorted({case.op for case in CASES.values()})
 KERNELS = [(op, backend) for op in OPS for backend in sorted(RULES[op].saved)]

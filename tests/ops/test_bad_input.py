@@ -111,8 +111,8 @@ def test_a_wrong_size(op: str, argument: str, axis: int):
     [
         pytest.param(op, empty, id=f"{op}-{empty}")
         for op in OPS
-        for empty in ("time", "H", *"KVDN")
-        if empty in f"time H {CASES[op].inputs}"
+        for empty in ("time", "H", *"KVDON")
+        if empty in f"time H {CASES[op].inputs} {CASES[op].weights}"
     ],
 )
 def test_nothing_but_the_batch_may_be_empty(op: str, empty: str):
@@ -192,8 +192,18 @@ def without_kernel(op: str, device: torch.device) -> str:
 def test_auto_is_the_kernel_of_the_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ops, "_installed", lambda library: True)
     assert {op: ops.chosen(op, "auto", CUDA) for op in OPS} == dict.fromkeys(OPS, "gpu")
-    on_cpu = dict.fromkeys(OPS, "cpu") | {"linear_attention": "chunked", "retention": "chunked"}
+    on_cpu = dict.fromkeys(OPS, "cpu") | dict.fromkeys(["linear_attention", "retention"], "chunked")
+    on_cpu |= dict.fromkeys(["affine", "layer_norm"], "reference")
     assert {op: ops.chosen(op, "auto", CPU) for op in OPS} == on_cpu
+
+
+@every_op
+def test_auto_gives_a_compiler_the_plain_operations_where_it_fuses_them(op: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ops, "_installed", lambda library: True)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert ops.chosen(op, "auto", CUDA) == ("reference" if op in ("affine", "layer_norm") else "gpu")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert ops.chosen(op, "gpu", CPU) == "gpu"
 
 
 @every_op
@@ -249,12 +259,14 @@ def refusal(op: str, backend: str) -> str:
 
 @pytest.mark.parametrize("op", [op for op in OPS if op not in ops.PARALLEL])
 def test_an_op_without_chunked_form_says_so(op: str):
-    assert refusal(op, "chunked") == f"{op} has no chunked form; its backends are: auto, reference, cpu, gpu"
+    kernels = ", ".join(backend for of, backend in KERNELS if of == op)
+    assert refusal(op, "chunked") == f"{op} has no chunked form; its backends are: auto, reference, {kernels}"
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if (op, "cpu") not in KERNELS])
 def test_an_op_without_kernel_says_so(op: str):
-    assert refusal(op, "cpu") == f"{op} has no cpu kernel; its backends are: auto, reference, chunked, gpu"
+    others = "reference, chunked" if op in ops.PARALLEL else "reference"
+    assert refusal(op, "cpu") == f"{op} has no cpu kernel; its backends are: auto, {others}, gpu"
 
 
 @pytest.mark.parametrize(("op", "backend"), KERNELS)

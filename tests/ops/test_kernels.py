@@ -49,6 +49,10 @@ def settings(case: Case, backend: str) -> dict[str, dict[str, int]]:
         made |= {"time=70-rows=140": {"time": 70, "batch": 140, "K": 16, "V": 16}} if FULL[backend] else {}
     if "D N" in (*case.inputs, *case.weights):
         made |= {f"states={n}": {"time": 3, **groups, "N": n} for n in HEAD_SIZES[backend]}
+    if case.op == "affine":  # several tiles of rows, of a weight that is kept or streamed, and of its columns
+        sizes = [(1, 1), (8, 31), (31, 8), (64, 130), (70, 33), (130, 70), (150, 200)]
+        made |= {f"in={d}-out={o}": {"time": 5, **groups, "D": d, "O": o} for d, o in sizes}
+        made |= {f"in={d}-rows=34": {"time": 5, "batch": 34, "groups": 2, "D": d, "O": 20} for d in (20, 100, 140)}
     return made
 
 

@@ -173,6 +173,21 @@ def selective_scan(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Arra
     return np.array(outputs), h
 
 
+def affine(x: list[Array], w: list[Array], s: list[Array], relu: bool = False) -> tuple[Array, ...]:
+    W, b = w
+    y = [[b[i] + sum(W[i, j] * u[j] for j in range(len(u))) for i in range(len(b))] for u in x[0]]
+    return (np.maximum(y, 0.0) if relu else np.array(y),)
+
+
+def layer_norm(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    y = []
+    for u in x[0]:
+        mean = sum(u) / len(u)
+        variance = sum((u - mean) ** 2) / len(u)
+        y.append(w[0] * (u - mean) / np.sqrt(variance + 1e-5) + w[1])
+    return (np.array(y),)
+
+
 BY_HAND = {
     "linear_attention": linear_attention,
     "retention": retention,
@@ -189,6 +204,9 @@ BY_HAND = {
     "diagonal_scan": diagonal_scan,
     "diagonal_scan-complex": diagonal_scan,
     "selective_scan": selective_scan,
+    "affine": affine,
+    "affine-relu": lambda x, w, s: affine(x, w, s, relu=True),
+    "layer_norm": layer_norm,
 }
 
 
@@ -211,7 +229,7 @@ def test_equations(name: str, time: int):
                 close(ours[row, head], theirs)
 
 
-# -- against torch's own networks ----------------------------------------------------------------------------------
+# -- against torch's own networks and layers -----------------------------------------------------------------------
 
 
 def torch_network(network: type[nn.RNNBase], **options: Any) -> tuple[nn.RNNBase, Tensor, Tensor]:
@@ -253,6 +271,19 @@ def test_lstm_is_torch_lstm():
     close(got[:, 0], wanted)
     close(final_h.transpose(0, 1), last_h)
     close(final_c.transpose(0, 1), last_c)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_affine_and_layer_norm_are_torch_linear_and_layer_norm(heads: int):
+    torch.manual_seed(0)
+    x = torch.randn(2, heads, 6, 3, dtype=torch.float64)
+    linear, norm = nn.Linear(3, 5).double(), nn.LayerNorm(3).double()
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    W, b, w, c = (p.expand(1, heads, *p.shape) for p in (*linear.parameters(), *norm.parameters()))
+    close(ops.affine(x, W, b, backend="reference"), linear(x))
+    close(ops.affine(x, W, b, relu=True, backend="reference"), linear(x).relu())
+    close(ops.layer_norm(x, w, c, backend="reference"), norm(x))
 
 
 # -- states and groups ---------------------------------------------------------------------------------------------

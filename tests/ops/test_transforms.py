@@ -29,7 +29,7 @@ Function = Callable[[Part, Part, Part], tuple[Tensor, ...]]
 Dims = tuple[int | None, int | None, int | None]  # the mapped axis of the inputs, the weights and the state
 
 # The interpreter is slow and what is tested here is common to all kernels: those that a CPU has not, and one more.
-INTERPRETED = ("linear_attention", "retention", "lstm")
+INTERPRETED = ("linear_attention", "retention", "lstm", "affine", "affine-relu", "layer_norm")
 SMALL = {"cpu": {"time": 5, "batch": 4}, "gpu": {"time": 2, "batch": 2, "H": 1}}
 every_kernel = pytest.mark.parametrize(
     ("case", "backend"), [*with_backends("cpu").args[1], *with_backends("gpu", among=INTERPRETED).args[1]]
@@ -119,6 +119,18 @@ def test_vmap_is_a_loop(case: Case, backend: str, dims: Dims, groups: int):
     )
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("dims", [MAPPED[label] for label in ("inputs", "inputs-and-weights", "weights")], ids=str)
+@with_backends("reference", among=("affine", "affine-relu", "layer_norm"))
+def test_vmap_of_plain_operations_is_a_loop(case: Case, backend: str, dims: Dims, groups: int):
+    """What auto runs on a CPU, where these have no kernel."""
+    parts = stacked([case.draw(5, batch=4, groups=groups, seed=seed) for seed in range(MEMBERS)], dims)
+    close(
+        differentiated(vmap(lambda *some: case.run(*some, backend), dims), parts),
+        differentiated(looped(case.run, dims), parts),
+    )
+
+
 @every_kernel
 def test_nested_vmap_is_a_nested_loop(case: Case, backend: str):
     inner: Dims = (0, None, 0)
@@ -193,7 +205,7 @@ def test_compiled_vmap_is_eager(case: Case, backend: str, compiled: Callable[...
 def arguments(op: str) -> list[Any]:
     """Something for every argument of an operator."""
     rng, rule = torch.Generator().manual_seed(0), RULES[op]
-    sizes = {"B": 2, "G": 2, "H": 1, "T": 2, "K": 3, "V": 5, "D": 3, "N": 5}
+    sizes = {"B": 2, "G": 2, "H": 1, "T": 2, "K": 3, "V": 5, "D": 3, "O": 5, "N": 5}
     shapes = [[total(axis, sizes) for axis in spec.split()] for spec in rule.inputs.values()]
     return [torch.rand(shape, generator=rng, dtype=torch.float64) for shape in shapes] + [True for _ in rule.flags]
 

@@ -16,14 +16,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from assay.rng import Rng, mix
-from assay.spec import Bin, RunSpec
+from assay.spec import Bin, Training
 from assay.tasks.task import IGNORE, Batch, Task
 
 PARTS = 8
 TEST, VALIDATE = 0, 1  # the other parts train
 FEWEST_BITS = 6.0  # below 2^6 inputs (of either label) a length is not split
 ATTEMPTS = 3  # candidates for each row of a training batch
-DRAWN_TOKENS = 1 << 16  # about as many as are drawn at once
 ROUNDS = 64  # of redrawing for a held-out set
 LENGTHS = 24  # lengths at which a bin is measured, where inputs are not few
 
@@ -47,41 +46,30 @@ def few(task: Task, length: int) -> bool:
 
 
 class TrainingData:
-    """Batch number n of a run, the same whenever it is asked for.
+    """The training batches of a task: batch number n of a seed is the same whenever and beside whatever it is drawn."""
 
-    Steps are drawn some at a time: what a batch holds depends on its number alone, and one large draw costs less than
-    many small ones.
-    """
-
-    def __init__(self, spec: RunSpec, device: torch.device) -> None:
-        self.task, self.batch, self.width = spec.task, spec.training.batch, spec.training.lengths[1]
-        fitting = spec.task.lengths(*spec.training.lengths)
+    def __init__(self, task: Task, training: Training, device: torch.device) -> None:
+        self.task, self.batch, self.width = task, training.batch, training.lengths[1]
+        fitting = task.lengths(*training.lengths)
         self.lengths = torch.tensor(fitting, device=device)
-        self.few = torch.tensor([few(spec.task, length) for length in fitting], device=device)
-        self.rng = Rng.seeded(spec.seed, "train", device=device)
-        self.at_once = max(1, min(16, DRAWN_TOKENS // (self.batch * ATTEMPTS * self.width)))
-        self.drawn: dict[int, Batch] = {}
+        self.few = torch.tensor([few(task, length) for length in fitting], device=device)
 
-    def __getitem__(self, step: int) -> Batch:
-        if step not in self.drawn:
-            first = step - step % self.at_once
-            self.drawn = dict(enumerate(self._draw(first), start=first))
-        return self.drawn[step]
-
-    def _draw(self, first: int) -> list[Batch]:
-        steps, row = torch.arange(first, first + self.at_once), torch.arange(self.batch)
-        places = (part.flatten().to(self.rng.keys.device) for part in torch.meshgrid(steps, row, indexing="ij"))
-        rng = self.rng.child(*places)
+    def draw(self, seeds: Int[Tensor, "members"], first: Int[Tensor, "members"], count: int) -> Batch:
+        """For each seed `count` batches from its number `first` on, as [members, count, rows, time]."""
+        device, shape = seeds.device, (len(seeds), count, self.batch)
+        steps = (first[:, None] + torch.arange(count, device=device))[..., None].expand(shape).flatten()
+        rows = torch.arange(self.batch, device=device).expand(shape).flatten()
+        rng = Rng(seeds[:, None, None].expand(shape).flatten()).child("train", steps, rows)
         which = rng.child("length").integers(1, len(self.lengths))[:, 0].repeat_interleave(ATTEMPTS)
-        attempt = torch.arange(ATTEMPTS, device=which.device).repeat(len(which) // ATTEMPTS)
+        attempt = torch.arange(ATTEMPTS, device=device).repeat(len(which) // ATTEMPTS)
         candidates = Rng(rng.keys.repeat_interleave(ATTEMPTS)).child("attempt", attempt)
         inputs = self.task.inputs(self.lengths[which], candidates, self.width)
         allowed = (self.few[which] | (part_of(inputs) > VALIDATE)).view(-1, ATTEMPTS)
         # The first allowed candidate of each row; a row without one (1 in 64) asks nothing.
-        preference = allowed * torch.arange(ATTEMPTS, 0, -1, device=inputs.device)
-        inputs = inputs[preference.argmax(1) + ATTEMPTS * torch.arange(len(allowed), device=inputs.device)]
+        preference = allowed * torch.arange(ATTEMPTS, 0, -1, device=device)
+        inputs = inputs[preference.argmax(1) + ATTEMPTS * torch.arange(len(allowed), device=device)]
         targets = self.task.solve(inputs).where(allowed.any(1, keepdim=True), IGNORE)
-        return [Batch(*pair) for pair in zip(inputs.split(self.batch), targets.split(self.batch), strict=True)]
+        return Batch(inputs.unflatten(0, shape), targets.unflatten(0, shape))
 
 
 @dataclass(frozen=True)

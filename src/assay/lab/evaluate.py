@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,24 +21,28 @@ CHUNK_TOKENS = 1 << 15  # read at once; a model whose state grows with its input
 CHUNK_PAIRS = 1 << 23
 
 
-def logits_of(model: nn.Module, inputs: Tensor) -> Float[Tensor, "rows time answers"]:
+def logits_of(model: Callable[[Tensor], Any], inputs: Tensor) -> Float[Tensor, "rows time answers"]:
     """A model's logits; a state that it may return beside them is left out."""
     output = model(inputs)
     logits: Tensor = output[0] if isinstance(output, tuple) else output
     return logits
 
 
+def answers_of(logits: Float[Tensor, "*rows answers"]) -> Int[Tensor, "*rows"]:
+    """The most likely answer everywhere, -1 where the logits are not numbers."""
+    return logits.argmax(-1).where(logits.isfinite().all(-1), -1)
+
+
 @torch.no_grad()
 def predict(model: nn.Module, inputs: Tensor) -> Int[Tensor, "rows time"]:
-    """The most likely answer everywhere, -1 where the logits are not numbers."""
+    """What a model answers everywhere."""
     length = inputs.shape[1]
     grows = not isinstance(model, Causal) or model.state_floats(2) > model.state_floats(1)
     rows = max(1, CHUNK_PAIRS // length**2 if grows else CHUNK_TOKENS // length)
     model.eval()
     said = []
     for chunk in inputs.split(rows):
-        logits = logits_of(model, chunk)
-        said.append(logits.argmax(-1).where(logits.isfinite().all(-1), -1))
+        said.append(answers_of(logits_of(model, chunk)))
     model.train()
     return torch.cat(said)
 

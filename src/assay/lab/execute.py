@@ -1,13 +1,12 @@
-"""One run, from its spec to its record; whatever goes wrong becomes a record too."""
+"""Runs, from their specs to their records; whatever goes wrong becomes a record too."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,13 +17,14 @@ from torch import nn
 
 from assay import ops
 from assay.description import BadInput, suggestion
+from assay.lab.checkpoint import Checkpoints
 from assay.lab.evaluate import examine, verdict
-from assay.lab.train import Progress, train
+from assay.lab.train import Host, Member, Status, Stopped, Training
 from assay.models.causal import Causal, state_bits
-from assay.models.mixer import MixerLayer
 from assay.record import Record
-from assay.rng import Rng
 from assay.spec import RunSpec
+
+Watch = Callable[[Status], None]
 
 
 def device_named(name: str) -> torch.device:
@@ -36,45 +36,82 @@ def device_named(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def execute(spec: RunSpec, device: torch.device, progress: Progress = lambda *_: None) -> Record:
-    """Train, validate, stop, test. An error ends as a record with the verdict `failed`."""
-    started, begin = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-    known = {"digest": spec.digest, "spec": spec.plain(), "started": started, **circumstances(device)}
-    try:
-        with one_thread(), torch.random.fork_rng():
-            torch.manual_seed(int(Rng.seeded(spec.seed, "torch").words(1)[0]))  # for a foreign module's dropout
-            return Record(**known, **_run(spec, device, progress))
-    except ConnectionError:  # whoever watched has gone
-        raise
-    except (Exception, SystemExit) as error:
+def execute(spec: RunSpec, device: torch.device, watch: Watch = lambda _: None) -> Record:
+    """One run here and now: train, validate, stop, test. An error ends as a record with the verdict `failed`."""
+    (record,) = execute_all([spec], device, watch=watch)
+    return record
+
+
+def execute_all(
+    specs: Sequence[RunSpec],
+    device: torch.device,
+    add: Callable[[Record], None] = lambda _: None,
+    watch: Watch = lambda _: None,
+    poll: Callable[[], None] = lambda: None,
+    slots: int | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> list[Record]:
+    """Runs that share a program; `add` is given each record the moment its run has ended."""
+    made: list[Record] = []
+    known = circumstances(device)
+
+    def end(record: Record) -> None:
+        made.append(record)
+        add(record)
+
+    def leave(member: Member, stopped: Stopped, module: nn.Module) -> None:
+        try:
+            facts = judged(member, stopped, module, device)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            fail(member, error)
+            return
+        end(Record(**_named(member), **known, **facts))
+
+    def fail(member: Member, error: BaseException) -> None:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
-        spent = {"total": time.perf_counter() - begin}
-        return Record(**known, verdict="failed", stopped="error", error=said, seconds=spent)
+        spent = {"train": member.seconds}
+        end(Record(**_named(member), **known, verdict="failed", stopped="error", error=said, seconds=spent))
+
+    with one_thread():
+        try:
+            training = Training(specs, device, Host(leave, fail, watch, poll), slots, checkpoints)
+        except Exception as error:  # a module that cannot even be built
+            for spec in specs:
+                fail(Member(spec), error)
+            return made
+        training.run()
+    return made
 
 
-def _run(spec: RunSpec, device: torch.device, progress: Progress) -> dict[str, Any]:
-    model = spec.model.build(*spec.task.shape, Rng.seeded(spec.seed, "initial")).to(device)
-    trained = train(model, spec, device, progress)
-    begin = time.perf_counter()
+def _named(member: Member) -> dict[str, Any]:
+    spec = member.spec
+    return {"digest": spec.digest, "spec": spec.plain(), "population": member.notes, "started": member.started}
+
+
+def judged(member: Member, stopped: Stopped, model: nn.Module, device: torch.device) -> dict[str, Any]:
+    """What there is to say of a run that has ended: its course, and how the model does on the test bins."""
+    begin, spec = time.perf_counter(), member.spec
     facts: dict[str, Any] = {
-        "stopped": trained.stopped,
-        "steps": trained.steps,
-        "solved_at": trained.solved_at,
-        "curve": trained.curve,
+        "stopped": stopped,
+        "steps": member.step,
+        "solved_at": member.solved_at,
+        "curve": tuple(member.curve),
         "parameters": sum(p.numel() for p in model.parameters()),
         "backend": backends(model),
     }
     longest = max(b.high for b in spec.testing.bins)
     if isinstance(model, Causal):
         facts |= {"state_floats": model.state_floats(longest), "state_bits": state_bits(model, longest)}
-    if trained.stopped == "diverged":
-        return {**facts, "verdict": "diverged", "seconds": {"train": trained.seconds}}
+    if stopped == "diverged":
+        return {**facts, "verdict": "diverged", "seconds": {"train": member.seconds}}
     scores, collapsed = examine(model, spec, device)
-    judged, first_failing = verdict(scores, collapsed)
-    seconds = {"train": trained.seconds, "test": time.perf_counter() - begin}
+    verdict_, first_failing = verdict(scores, collapsed)
+    seconds = {"train": member.seconds, "test": time.perf_counter() - begin}
     return {
         **facts,
-        "verdict": judged,
+        "verdict": verdict_,
         "first_failing_length": first_failing,
         "scores": scores,
         "seconds": seconds,
@@ -82,10 +119,11 @@ def _run(spec: RunSpec, device: torch.device, progress: Progress) -> dict[str, A
 
 
 def backends(model: nn.Module) -> dict[str, str]:
-    """Which implementation each recurrence in a model runs with."""
-    layers = [m for m in model.modules() if isinstance(m, MixerLayer) and m.op]
+    """Which implementation each op in a model runs with."""
+    layers = [m for m in model.modules() if getattr(m, "op", "")]
     device = next(model.parameters()).device
-    return {layer.op: ops.chosen(layer.op, "auto", device, layer.dim) for layer in layers} or {"model": "torch"}
+    sizes = {str(layer.op): int(getattr(layer, "dim", 1)) for layer in layers}
+    return {op: ops.chosen(op, "auto", device, size) for op, size in sizes.items()} or {"model": "torch"}
 
 
 @contextmanager

@@ -1,33 +1,41 @@
-"""Many runs: what the store already has is left out, the rest go side by side, each recorded the moment it ends."""
+"""Many runs: what the store already has is left out, the rest are grouped by what can share a program.
+
+A GPU is given one process, which trains group after group. A CPU is given one process for each job, each with runs of
+its own. Every run is recorded the moment it ends, and what is under way is saved from time to time.
+"""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
 import signal
+import threading
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from types import FrameType
 from typing import Any
 
 import torch
 
 from assay.description import BadInput
-from assay.lab.execute import circumstances, device_named, execute
-from assay.lab.train import Progress
+from assay.lab.checkpoint import EVERY, Checkpoints
+from assay.lab.execute import circumstances, device_named, execute_all
+from assay.lab.train import Status, program_of, usual_slots
 from assay.record import Record, Store
 from assay.spec import RunSpec
+
+PATIENCE = 60.0  # seconds that a process is given to save what it has
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something to tell a person: a run begins, goes on, or has been recorded."""
+    """Something to tell a person: how a population is getting on, or that a run has been recorded."""
 
-    digest: str
-    step: int = 0
-    loss: float = float("nan")
-    accuracy: float = 0.0
+    source: int  # which population
+    status: Status | None = None
     record: Record | None = None
 
 
@@ -40,61 +48,125 @@ def pending(specs: list[RunSpec], store: Store) -> list[RunSpec]:
     return list({spec.digest: spec for spec in specs if spec.digest not in done}.values())
 
 
-def sweep(specs: list[RunSpec], store: Store, device: str, jobs: int, tell: Tell = lambda _: None) -> None:
-    """Carry out the pending runs. A GPU is given one process, a CPU one for each job."""
-    todo = pending(specs, store)
-    place = device_named(device)
-    if place.type == "cpu" and min(jobs, len(todo)) > 1:
-        _side_by_side(todo, store, device, min(jobs, len(todo)), tell)
+def grouped(specs: list[RunSpec]) -> dict[str, list[RunSpec]]:
+    """By what can share a program, in the order of their first run."""
+    groups: dict[str, list[RunSpec]] = defaultdict(list)
+    for spec in specs:
+        groups[program_of(spec)].append(spec)
+    return groups
+
+
+def sweep(
+    specs: list[RunSpec],
+    store: Store,
+    device: str,
+    jobs: int,
+    tell: Tell = lambda _: None,
+    slots: int | None = None,
+    checkpoint_every: float = EVERY,
+) -> None:
+    """Carry out the pending runs. Interrupted, they are saved, and go on from there when they are asked for again."""
+    todo, place = pending(specs, store), device_named(device)
+    if not todo:
         return
-    for spec in todo:
-        tell(Event(spec.digest))
-        record = execute(spec, place, lambda *now, digest=spec.digest: tell(Event(digest, *now)))
+    pieces = _pieces(specs, todo, place, jobs, slots)
+    if place.type == "cpu" and min(jobs, len(pieces)) > 1:
+        with _stoppable(at_once=True):
+            _side_by_side(pieces, store, device, min(jobs, len(pieces)), checkpoint_every, tell)
+    else:
+        with _stoppable() as poll:
+            for number, piece in enumerate(pieces):
+                _carry_out(piece, store, place, checkpoint_every, poll, number, tell)
+    Checkpoints(store.path).prune(record.digest for record in store.records() if record.finished)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Runs that share a program, and how many slots they are given."""
+
+    specs: list[RunSpec]
+    slots: int
+
+
+def _pieces(
+    specs: list[RunSpec], todo: list[RunSpec], place: torch.device, jobs: int, slots: int | None
+) -> deque[Piece]:
+    """The slots follow from all runs that were asked for, so that who is resumed has as many as before."""
+    size = {program: len(those) for program, those in grouped(specs).items()}
+    pieces: deque[Piece] = deque()
+    for program, those in grouped(todo).items():
+        count = min(slots, size[program]) if slots else usual_slots(those[0], size[program], place)
+        parts = 1 if place.type == "cuda" else len(those) if count == 1 else jobs
+        pieces.extend(Piece(those[i::parts], count) for i in range(min(parts, len(those))))
+    return pieces
+
+
+def _carry_out(
+    piece: Piece,
+    store: Store,
+    place: torch.device,
+    every: float,
+    poll: Callable[[], None],
+    source: int,
+    tell: Tell,
+) -> None:
+    def add(record: Record) -> None:
         store.add(record)
-        tell(Event(spec.digest, record=record))
+        tell(Event(source, record=record))
+
+    def watch(status: Status) -> None:
+        tell(Event(source, status=status))
+
+    execute_all(piece.specs, place, add, watch, poll, piece.slots, Checkpoints(store.path, every))
+
+
+# -- processes side by side ----------------------------------------------------------------------------------------
 
 
 class Worker:
-    """A process that carries out runs one after the other.
+    """A process that carries out pieces one after the other.
 
-    Each end of the pipe learns of the other's death: an orphan stops at its next word to the parent, and a killed
-    worker's run is recorded as failed. What goes through the pipe is JSON.
+    Each end of the pipe learns of the other's death: an orphan stops at its next word to the parent, and what a killed
+    worker was at is recorded as failed. What goes through the pipe is JSON.
     """
 
-    def __init__(self, store: Store, device: str) -> None:
+    def __init__(self, number: int, store: Store, device: str, every: float) -> None:
         context = multiprocessing.get_context("spawn")  # forking after threads have started is not safe
+        self.number, self.piece = number, Piece([], 1)
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, str(store.path), device), daemon=True)
+        arguments = (theirs, str(store.path), device, every)
+        self.process = context.Process(target=_serve, args=arguments, daemon=True)
         with _deaf_to_interrupts():  # inherited: it is the parent that ends its workers
             self.process.start()
         theirs.close()
-        self.spec: RunSpec | None = None
 
-    def give(self, spec: RunSpec | None) -> bool:
-        """Hand over the next run, if there is one."""
-        self.spec = spec
-        if spec is not None:
-            with suppress(ConnectionError):  # it has died: that is heard next
-                _send(self.pipe, {"digest": spec.digest, "spec": spec.plain()})
-        return spec is not None
+    def give(self, piece: Piece) -> None:
+        self.piece = piece
+        with suppress(ConnectionError):  # it has died: that is heard next
+            specs = [{"digest": spec.digest, "spec": spec.plain()} for spec in piece.specs]
+            _send(self.pipe, {"specs": specs, "slots": piece.slots})
 
-    def hear(self) -> Event:
-        """What the worker says next; raises EOFError or OSError where it has died."""
+    def hear(self) -> Event | None:
+        """What the worker says next, None at the end of a piece; raises EOFError or OSError where it has died."""
         said = json.loads(self.pipe.recv_bytes())
         if "problem" in said:
             raise BadInput(said["problem"])
-        record = said.pop("record", None)
-        return Event(**said, record=Record(**record) if record else None)
+        if "record" in said:
+            record = Record(**said["record"])
+            rest = [spec for spec in self.piece.specs if spec.digest != record.digest]
+            self.piece = Piece(rest, self.piece.slots)
+            return Event(self.number, record=record)
+        return Event(self.number, status=Status(*said["status"])) if "status" in said else None
 
     def obituary(self, device: str) -> Record:
         """The record of the run that a dead worker leaves behind."""
-        assert self.spec is not None
+        (spec,) = self.piece.specs
         self.process.join()
         code = self.process.exitcode or 0
         how = f"signal {signal.Signals(-code).name} (out of memory, or killed)" if code < 0 else f"exit code {code}"
         return Record(
-            digest=self.spec.digest,
-            spec=self.spec.plain(),
+            digest=spec.digest,
+            spec=spec.plain(),
             verdict="failed",
             stopped="error",
             error=f"the worker process ended with {how}",
@@ -102,61 +174,124 @@ class Worker:
         )
 
 
-def _side_by_side(todo: list[RunSpec], store: Store, device: str, jobs: int, tell: Tell) -> None:
-    waiting = iter(todo)
-    workers = [Worker(store, device) for _ in range(jobs)]
+def _side_by_side(pieces: deque[Piece], store: Store, device: str, jobs: int, every: float, tell: Tell) -> None:
+    workers = [Worker(number, store, device, every) for number in range(jobs)]
+    busy: dict[Any, Worker] = {}
+
+    def occupy(worker: Worker) -> None:
+        if pieces:
+            worker.give(pieces.popleft())
+            busy[worker.pipe] = worker
+
     try:
-        busy = {worker.pipe: worker for worker in workers if worker.give(next(waiting, None))}
-        for worker in busy.values():
-            tell(Event(worker.spec.digest if worker.spec else ""))
+        for worker in workers:
+            occupy(worker)
         while busy:
             for pipe in wait(list(busy)):
-                worker = busy.pop(pipe)  # type: ignore[call-overload]
+                worker = busy.pop(pipe)
                 try:
                     event = worker.hear()
                 except (EOFError, OSError):
-                    record = worker.obituary(device)
-                    store.add(record)
-                    event = Event(record.digest, record=record)
-                    worker = Worker(store, device)
+                    _bury(worker, pieces, store, device, tell)
+                    worker = Worker(worker.number, store, device, every)
                     workers.append(worker)
-                tell(event)
-                if event.record is None:
+                    occupy(worker)
+                    continue
+                if event is None:
+                    occupy(worker)
+                else:
                     busy[worker.pipe] = worker
-                elif worker.give(spec := next(waiting, None)):
-                    busy[worker.pipe] = worker
-                    tell(Event(spec.digest if spec else ""))
+                    tell(event)
     finally:
         for worker in workers:
-            worker.process.terminate()
+            worker.process.terminate()  # which lets it save what it is at
+            worker.pipe.close()
+        for worker in workers:
+            worker.process.join(PATIENCE)
+            worker.process.kill()
 
 
-def _serve(pipe: Connection, store_path: str, device: str) -> None:
+def _bury(worker: Worker, pieces: deque[Piece], store: Store, device: str, tell: Tell) -> None:
+    """A run that was alone has failed; of several, each is tried alone."""
+    if len(worker.piece.specs) == 1:
+        record = worker.obituary(device)
+        store.add(record)
+        tell(Event(worker.number, record=record))
+    else:
+        pieces.extend(Piece([spec], 1) for spec in worker.piece.specs)
+
+
+def _serve(pipe: Connection, store_path: str, device: str, every: float) -> None:
+    def tell(event: Event) -> None:
+        if event.record:
+            _send(pipe, {"record": event.record.plain()})
+        elif event.status:
+            _send(pipe, {"status": list(event.status)})
+
     try:
         store, place = Store.open(store_path), device_named(device)
-        while True:
-            asked = json.loads(pipe.recv_bytes())
-
-            def progress(step: int, loss: float, accuracy: float, digest: str = asked["digest"]) -> None:
-                _send(pipe, {"digest": digest, "step": step, "loss": loss, "accuracy": accuracy})
-
-            record = _run(asked, place, progress)
-            store.add(record)
-            _send(pipe, {"digest": record.digest, "record": record.plain()})
+        with _stoppable(signal.SIGTERM) as poll:
+            while True:
+                asked = json.loads(pipe.recv_bytes())
+                specs = _read(asked["specs"], place, store, tell)
+                if specs:
+                    _carry_out(Piece(specs, asked["slots"]), store, place, every, poll, 0, tell)
+                _send(pipe, {})
+                poll()
     except BadInput as error:
         _send(pipe, {"problem": str(error)})
-    except (EOFError, ConnectionError):
-        return  # the parent is gone
+    except (EOFError, ConnectionError, KeyboardInterrupt):
+        return  # the parent is gone, or says that this is the end
 
 
-def _run(asked: dict[str, Any], place: torch.device, progress: Progress) -> Record:
-    """A run from plain data; one that cannot be read here (a task of the user's that is not importable) has failed."""
+def _read(asked: list[dict[str, Any]], place: torch.device, store: Store, tell: Tell) -> list[RunSpec]:
+    """Runs from plain data; one that cannot be read here (a task of the user's that is not importable) has failed."""
+    specs = []
+    for one in asked:
+        try:
+            specs.append(RunSpec(**one["spec"]))
+        except BadInput as error:
+            record = Record(**one, **circumstances(place), verdict="failed", stopped="error", error=str(error))
+            store.add(record)
+            tell(Event(0, record=record))
+    return specs
+
+
+def _send(pipe: Connection, data: dict[str, Any]) -> None:
+    pipe.send_bytes(json.dumps(data).encode())
+
+
+# -- interrupts ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _stoppable(*signals: signal.Signals, at_once: bool = False) -> Iterator[Callable[[], None]]:
+    """Gives a function that raises KeyboardInterrupt once somebody has asked for an end (Ctrl-C, or a scheduler).
+
+    So work is only interrupted where it can be saved; a second signal interrupts it anywhere, as one does `at_once`.
+    """
+    asked = False
+
+    def note(*_: int | FrameType | None) -> None:
+        nonlocal asked
+        if asked or at_once:
+            raise KeyboardInterrupt
+        asked = True
+
+    def poll() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only the main one hears signals
+        yield poll
+        return
+    those = signals or (signal.SIGINT, signal.SIGTERM)
+    before = {name: signal.signal(name, note) for name in those}
     try:
-        spec = RunSpec(**asked["spec"])
-    except BadInput as error:
-        known = {**asked, **circumstances(place)}
-        return Record(**known, verdict="failed", stopped="error", error=str(error))
-    return execute(spec, place, progress)
+        yield poll
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 @contextmanager
@@ -166,7 +301,3 @@ def _deaf_to_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _send(pipe: Connection, data: dict[str, Any]) -> None:
-    pipe.send_bytes(json.dumps(data).encode())

@@ -1,91 +1,329 @@
-"""Training one model on one task."""
+"""Training runs that can share a program: as many at once as there are slots, the others as slots become free."""
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from assay.lab.data import TrainingData, held_out
-from assay.lab.evaluate import Marks, logits_of
+from assay.description import digest
+from assay.lab.checkpoint import Checkpoints
+from assay.lab.memory import slots_that_fit
+from assay.lab.population import Population, Report, Saved, unmappable
 from assay.record import Point
 from assay.spec import RunSpec
-from assay.tasks.task import IGNORE
+from assay.tasks.task import Task
 
-Progress = Callable[[int, float, float], None]  # step, mean loss since the last check, worst validation accuracy
+Stopped = Literal["solved", "steps", "diverged"]
 
 
-@dataclass(frozen=True)
-class Trained:
-    """How training ended."""
+def program_of(spec: RunSpec) -> str:
+    """Runs with the same one can be members of one population."""
+    how = spec.training.plain()
+    shared = ("batch", "lengths", "validation", "validation_rows", "validate_every", "precision", "compile")
+    return digest([spec.model.plain(), list(spec.task.shape), {name: how[name] for name in shared}])
 
-    stopped: Literal["solved", "steps", "diverged"]
-    steps: int
+
+class Mark(NamedTuple):
+    """How far a member was at some moment."""
+
+    step: int
+    points: int  # of its curve
+    perfect: int
     solved_at: int | None
-    curve: tuple[Point, ...]
     seconds: float
 
 
-def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy over what is asked; 0 where nothing is."""
-    total = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum")
-    return total / (targets != IGNORE).sum().clamp(min=1)
+@dataclass
+class Member:
+    """A run on its way: what has been seen of it, and what it has learned while it is in no slot."""
 
-
-class Validation:
-    """The bins that may steer a run."""
-
-    def __init__(self, spec: RunSpec, device: torch.device) -> None:
-        rows = spec.training.validation_rows
-        self.bins = {
-            b.name: held_out(spec.task, b, spec.training.lengths, rows, "validate", device)
-            for b in spec.training.validation
-        }
-
-    def check(self, model: nn.Module, step: int, loss: float) -> Point:
-        sequences, answers = {}, {}
-        for name, held in self.bins.items():
-            marks = Marks.of(model, held)
-            sequences[name], answers[name] = marks.sequences(), marks.answers()
-        return Point(step=step, loss=loss, sequences=sequences, answers=answers)
-
-
-def train(model: nn.Module, spec: RunSpec, device: torch.device, progress: Progress) -> Trained:
-    """Train in place. Ends when validation is perfect `patience` times in a row, on NaN or Inf, or with the steps."""
-    how, data, validation = spec.training, TrainingData(spec, device), Validation(spec, device)
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=how.lr, betas=how.betas, eps=how.eps, weight_decay=how.weight_decay, fused=True
-    )
-    curve: list[Point] = []
+    spec: RunSpec
+    step: int = 0
+    curve: list[Point] = field(default_factory=list)
+    perfect: int = 0  # checks in a row
     solved_at: int | None = None
-    start, perfect, losses = time.perf_counter(), 0, torch.zeros((), device=device)
-    for step in range(1, how.steps + 1):
-        batch = data[step]
-        loss = loss_of(logits_of(model, batch.inputs), batch.targets)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        if how.clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), how.clip)
-        optimiser.step()
-        losses += loss.detach()
-        check = step % how.validate_every == 0 or step == how.steps
-        if not loss.isfinite() or (check and not all(p.isfinite().all() for p in model.parameters())):
-            return Trained("diverged", step, None, tuple(curve), time.perf_counter() - start)
-        if not check:
-            continue
-        since = (step - 1) % how.validate_every + 1
-        curve.append(validation.check(model, step, float(losses) / since))
-        losses.zero_()
-        worst = min(curve[-1].sequences.values())
-        progress(step, curve[-1].loss, worst)
-        perfect = perfect + 1 if worst == 1 else 0
-        if perfect == how.patience and solved_at is None:
-            solved_at = curve[-how.patience].step
+    seconds: float = 0.0  # its share of the population's time
+    saved: Saved | None = None
+    started: str = ""
+    notes: dict[str, Any] = field(default_factory=dict)  # for the record: how it was trained
+
+    def mark(self) -> Mark:
+        return Mark(self.step, len(self.curve), self.perfect, self.solved_at, self.seconds)
+
+    def rewind(self, mark: Mark, saved: Saved) -> None:
+        """Back to where it was; what it had learned then is given."""
+        self.step, points, self.perfect, self.solved_at, self.seconds = mark
+        self.curve, self.saved = self.curve[:points], saved
+
+    def facts(self, mark: Mark) -> dict[str, Any]:
+        """What was known of it at a moment, as plain data."""
+        known = mark._asdict() | {"curve": [point.plain() for point in self.curve[: mark.points]]}
+        return {"digest": self.spec.digest, **known}
+
+    def resume(self, facts: dict[str, Any], saved: Saved) -> None:
+        """Take up what another process has left."""
+        self.curve = [Point(**point) for point in facts["curve"]]
+        self.rewind(Mark(*(facts[name] for name in Mark._fields)), saved)
+        self.notes["resumed"] = self.step
+
+    def hear(self, report: Report) -> Stopped | None:
+        """Take note of a round; says how the run has ended, if it has."""
+        how, made = self.spec.training, report.step - self.step
+        self.step = report.step
+        if report.diverged:
+            return "diverged"
+        checked = {"sequences": report.sequences, "answers": report.answers}
+        self.curve.append(Point(step=self.step, loss=report.loss / max(1, made), **checked))
+        self.perfect = self.perfect + 1 if self.accuracy == 1 else 0
+        if self.perfect == how.patience and self.solved_at is None:
+            self.solved_at = self.curve[-how.patience].step
             if how.stop == "solved":
-                return Trained("solved", step, solved_at, tuple(curve), time.perf_counter() - start)
-    return Trained("steps", how.steps, solved_at, tuple(curve), time.perf_counter() - start)
+                return "solved"
+        return "steps" if self.step >= how.steps else None
+
+    @property
+    def accuracy(self) -> float:
+        """Of the worse validation bin, at the last check."""
+        return min(self.curve[-1].sequences.values()) if self.curve else 0.0
+
+
+class Status(NamedTuple):
+    """A population at the end of a round, for people."""
+
+    model: str
+    tasks: tuple[str, ...]
+    slots: int
+    alive: int
+    waiting: int
+    solved: int
+    diverged: int
+    ended: int
+    best: float
+    median: float
+    step: int  # of the member that is furthest on
+    steps: int  # that it may make
+    loss: float
+    steps_per_second: float
+    left: float  # seconds, at most
+
+
+@dataclass(frozen=True)
+class Host:
+    """What training needs of whoever runs it."""
+
+    leave: Callable[[Member, Stopped, nn.Module], None]  # a member has ended; the module is its own until this returns
+    fail: Callable[[Member, BaseException], None]
+    watch: Callable[[Status], None] = lambda _: None
+    poll: Callable[[], None] = lambda: None  # called often; raises KeyboardInterrupt where everything shall stop
+
+
+class Trouble(Exception):
+    """Something went wrong inside of a population."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+@contextmanager
+def _trouble() -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise Trouble(error) from error
+
+
+class Training:
+    """The runs of one program, from the first to the last."""
+
+    def __init__(
+        self,
+        specs: Iterable[RunSpec],
+        device: torch.device,
+        host: Host,
+        slots: int | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        self.waiting = deque(Member(spec) for spec in specs)
+        self.device, self.host, self.checkpoints = device, host, checkpoints
+        self.like = self.waiting[0].spec
+        self.tasks: list[Task] = list(dict.fromkeys(member.spec.task for member in self.waiting))
+        self.unmapped = unmappable(self.like, device)
+        self.slots = 1 if self.unmapped else slots or usual_slots(self.like, len(self.waiting), device)
+        self.inside: dict[int, Member] = {}
+        self.kept: dict[int, tuple[Member, Mark]] = {}  # who was where when the population last kept its slots
+        self.ended = {"solved": 0, "diverged": 0, "steps": 0, "failed": 0}
+        self.halved: list[int] = []
+        self.population: Population | None = None
+
+    def run(self) -> None:
+        """Until nobody is left. Interrupted, it first saves where everybody is."""
+        try:
+            while self.waiting or self.inside:
+                try:
+                    self._run()
+                except torch.OutOfMemoryError as error:
+                    self._fewer_slots(error)
+                except Trouble as trouble:
+                    self._one_by_one(trouble.error)
+        except (KeyboardInterrupt, ConnectionError):  # an end is asked for, or whoever watched has gone
+            self._save()
+            raise
+        finally:
+            self.population = None
+        if self.checkpoints:
+            self.checkpoints.forget()
+
+    def _run(self) -> None:
+        """With one population, as long as it lasts."""
+        with _trouble():
+            population = Population(self.like, self.tasks, self.slots, self.device, unmapped=self.unmapped)
+        self.population = population
+        while self._fill(population):
+            population.keep()
+            self.kept = {slot: (member, member.mark()) for slot, member in self.inside.items()}
+            if self.checkpoints and self.checkpoints.due:
+                self._save()
+            begun = time.perf_counter()
+            with _trouble():
+                reports = population.round(self.host.poll)
+            spent = time.perf_counter() - begun
+            share = spent / len(self.inside)
+            for slot, member in list(self.inside.items()):
+                member.seconds += share
+                if stopped := member.hear(reports[slot]):
+                    member.notes |= self._notes(population)
+                    self.host.leave(member, stopped, population.module(slot))
+                    self.ended[stopped] += 1
+                    del self.inside[slot]
+                    population.vacate(slot)
+            self.host.watch(self._status(spent))
+
+    def _fill(self, population: Population) -> bool:
+        """Put those who wait into free slots; says whether anybody is inside."""
+        for slot in range(population.count):
+            while slot not in self.inside and self.waiting:
+                member = self.waiting.popleft()
+                self._look_for(member, population)
+                try:
+                    population.admit(slot, member.spec, member.saved, member.step)
+                except torch.OutOfMemoryError:
+                    self.waiting.appendleft(member)
+                    raise
+                except Exception as error:
+                    self._failed(member, error)
+                else:
+                    member.saved = None
+                    member.started = datetime.now(UTC).isoformat(timespec="seconds")
+                    self.inside[slot] = member
+        return bool(self.inside)
+
+    def _look_for(self, member: Member, population: Population) -> None:
+        """Take up a member from where a checkpoint has it, if it fits."""
+        if self.checkpoints is None or member.saved is not None or member.step:
+            return
+        found = self.checkpoints.resumed(member.spec.digest)
+        if found and found.saved.theta.shape == population.theta.shape[1:]:
+            member.resume(*found)
+
+    def _failed(self, member: Member, error: BaseException) -> None:
+        self.ended["failed"] += 1
+        self.host.fail(member, error)
+
+    def _notes(self, population: Population) -> dict[str, Any]:
+        notes: dict[str, Any] = {"slots": population.count, "mapped": population.count > 1}
+        if self.unmapped:
+            notes["unmapped_because"] = self.unmapped
+        if self.device.type == "cuda":
+            notes["graph"] = not population.uncaptured
+        if self.device.type == "cuda" and population.uncaptured:
+            notes["no_graph_because"] = population.uncaptured
+        if self.halved:
+            notes["slots_before_memory_ran_out"] = self.halved
+        return notes
+
+    # -- when something goes wrong -------------------------------------------------------------------------------------
+
+    def _return_to_queue(self) -> None:
+        """Everybody inside waits again, as the last round began; then the population's memory is free."""
+        population, kept = self.population, {id(member): (slot, mark) for slot, (member, mark) in self.kept.items()}
+        for _, member in sorted(self.inside.items(), reverse=True):
+            if population is not None and id(member) in kept:
+                slot, mark = kept[id(member)]
+                member.rewind(mark, population.saved(slot))
+            self.waiting.appendleft(member)
+        self.inside, self.kept, self.population = {}, {}, None
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _fewer_slots(self, error: torch.OutOfMemoryError) -> None:
+        self._return_to_queue()
+        if self.slots == 1:
+            self._failed(self.waiting.popleft(), error)
+            return
+        self.halved.append(self.slots)
+        self.slots //= 2
+
+    def _one_by_one(self, error: Exception) -> None:
+        """Whose error it is can be seen when each is alone."""
+        self._return_to_queue()
+        if self.slots == 1:
+            self._failed(self.waiting.popleft(), error)
+            return
+        self.unmapped, self.slots = f"{type(error).__name__}: {error}".splitlines()[0], 1
+
+    def _save(self) -> None:
+        """Write down everybody who has begun."""
+        population = self.population
+        begun = []
+        if population is not None:
+            kept = [(slot, member, mark) for slot, (member, mark) in self.kept.items() if mark.step]
+            begun = [(member.facts(mark), population.saved(slot)) for slot, member, mark in kept]
+        begun += [(member.facts(member.mark()), member.saved) for member in self.waiting if member.saved]
+        if self.checkpoints and begun:
+            self.checkpoints.write(begun)
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    def _status(self, spent: float) -> Status:
+        members = list(self.inside.values())
+        every = self.like.training.validate_every
+        to_go = sum(m.spec.training.steps - m.step for m in members) + sum(m.spec.training.steps for m in self.waiting)
+        accuracies = [m.accuracy for m in members] or [0.0]
+        losses = [m.curve[-1].loss for m in members if m.curve] or [float("nan")]
+        front = max(members, key=lambda m: m.step, default=None)
+        return Status(
+            model=self.like.model.name,
+            tasks=tuple(task.kind for task in self.tasks),
+            slots=self.slots,
+            alive=len(members),
+            waiting=len(self.waiting),
+            solved=self.ended["solved"],
+            diverged=self.ended["diverged"],
+            ended=sum(self.ended.values()),
+            best=max(accuracies),
+            median=median(accuracies),
+            step=front.step if front else 0,
+            steps=front.spec.training.steps if front else 0,
+            loss=median(losses),
+            steps_per_second=every / spent,
+            left=to_go / self.slots * spent / every,
+        )
+
+
+def usual_slots(like: RunSpec, runs: int, device: torch.device) -> int:
+    """On a GPU as many as there are runs and memory; on a CPU one, since stacking gains nothing there."""
+    return slots_that_fit(like, runs, device) if device.type == "cuda" else 1

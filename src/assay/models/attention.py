@@ -9,7 +9,7 @@ from torch import Tensor
 
 from assay.models import initial
 from assay.models.causal import State
-from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, places, split_heads
+from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
 from assay.models.positions import rotate
 from assay.ops import Backend
 from assay.rng import Rng
@@ -43,10 +43,12 @@ class AttentionLayer(MixerLayer):
     def mix(self, x: Tensor, state: State, backend: Backend) -> tuple[Tensor, State]:
         past_k, past_v = state
         q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
-        here = places(torch.tensor(past_k.shape[2], device=x.device), x.shape[1])
+        past = past_k.shape[2]
+        here = torch.arange(past, past + x.shape[1], device=x.device)
         if self.rotary:
             q, k = rotate(q, here), rotate(k, here)
-        k, v = torch.cat([past_k, k], dim=2), torch.cat([past_v, v], dim=2)
+        if past:
+            k, v = torch.cat([past_k, k], dim=2), torch.cat([past_v, v], dim=2)
         future = torch.arange(k.shape[2], device=x.device) > here[:, None]
         # Explicit rather than PyTorch's fused attention, whose backward has no rule for vmap.
         scores = (q @ k.mT * self.dim**-0.5).masked_fill(future, -torch.inf)

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from assay.models.dense import Linear
 from assay.rng import Rng
 
 
@@ -18,9 +19,10 @@ def uniform(rng: Rng, *shape: int, bound: float) -> nn.Parameter:
     return nn.Parameter(((rng.uniform(math.prod(shape)) * 2 - 1) * bound).view(shape).float())
 
 
-def linear(rng: Rng, inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
+def linear(rng: Rng, inputs: int, outputs: int, bias: bool = True, relu: bool = False) -> Linear:
     """A linear map with torch's own defaults, U(-1/sqrt(inputs), 1/sqrt(inputs)) for weight and bias."""
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias)
+    layer: Linear = nn.utils.skip_init(Linear, inputs, outputs, bias=bias)
+    layer.relu = relu
     layer.weight = uniform(rng.child("weight"), outputs, inputs, bound=inputs**-0.5)
     if bias:
         layer.bias = uniform(rng.child("bias"), outputs, bound=inputs**-0.5)

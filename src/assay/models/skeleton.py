@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from assay.description import BadInput, Description, digest, suggestion
 from assay.models import initial
 from assay.models.causal import Causal, State
+from assay.models.dense import LayerNorm
 from assay.models.mixer import Mixer, MixerLayer, places
 from assay.models.positions import Learned, Sinusoidal, check_learned
 from assay.models.registry import read_mixer
@@ -77,14 +78,13 @@ class Block(Causal):
         super().__init__()
         width, self.norm, self.residual = made_of.width, made_of.norm, made_of.residual
         self.mixer: MixerLayer = mixer.build(width, rng.child("mixer"))
-        self.mixer_norm = nn.Identity() if self.norm == "none" else nn.LayerNorm(width)
+        self.mixer_norm = nn.Identity() if self.norm == "none" else LayerNorm(width)
         self.ff: nn.Module | None = None
         if made_of.ff:
             hidden = made_of.ff * width
-            self.ff_norm = nn.Identity() if self.norm == "none" else nn.LayerNorm(width)
+            self.ff_norm = nn.Identity() if self.norm == "none" else LayerNorm(width)
             self.ff = nn.Sequential(
-                initial.linear(rng.child("ff", 1), width, hidden),
-                nn.ReLU(),
+                initial.linear(rng.child("ff", 1), width, hidden, relu=True),
                 initial.linear(rng.child("ff", 2), hidden, width),
             )
 
@@ -132,20 +132,22 @@ class Model(Causal):
         self.blocks = nn.ModuleList(
             Block(made_of, mixer, rng.child("block", i)) for i, mixer in enumerate(made_of.mixers)
         )
-        self.final_norm = nn.LayerNorm(width) if made_of.final_norm else nn.Identity()
+        self.final_norm = LayerNorm(width) if made_of.final_norm else nn.Identity()
         self.read_out = initial.linear(rng.child("read_out"), width, answers)
         self.check_length = made_of.check_length
 
-    def initial_state(self, batch: int) -> State:
-        start = torch.zeros((), dtype=torch.int64, device=self.read_out.weight.device)
-        return start, tuple(block.initial_state(batch) for block in self.blocks)  # type: ignore[operator]
+    def _zero(self) -> Tensor:
+        return torch.zeros((), dtype=torch.int64, device=self.read_out.weight.device)
 
-    def _embed(self, x: Tensor, start: Tensor) -> Tensor:
-        """x [batch, time, ...] embedded, from position `start` on."""
+    def initial_state(self, batch: int) -> State:
+        return self._zero(), tuple(block.initial_state(batch) for block in self.blocks)  # type: ignore[operator]
+
+    def _embed(self, x: Tensor, start: Tensor, begins: bool = False) -> Tensor:
+        """x [batch, time, ...] embedded, from position `start` on; that it is 0 need not be asked where it begins."""
         embedded: Tensor = self.embed(x)
         if self.positions is None:
             return embedded
-        self.check_length(int(start) + x.shape[1])
+        self.check_length((0 if begins else int(start)) + x.shape[1])
         placed: Tensor = self.positions(embedded, places(start, x.shape[1]))
         return placed
 
@@ -158,8 +160,8 @@ class Model(Causal):
         return self.read_out(self.final_norm(h)), (start + 1, tuple(after))
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
-        start, states = self.initial_state(len(x)) if state is None else state
-        h, after = self._embed(x, start), []
+        start, states = (self._zero(), (None,) * len(self.blocks)) if state is None else state
+        h, after = self._embed(x, start, begins=state is None), []
         for block, before in zip(self.blocks, states, strict=True):
             h, new = block(h, before)
             after.append(new)

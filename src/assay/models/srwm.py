@@ -37,7 +37,15 @@ class SrwmLayer(MixerLayer):
         self.out = initial.linear(rng.child("out"), width, width, bias=False)
 
     def initial_state(self, batch: int) -> State:
-        return tuple(W.expand(batch, *W.shape[1:]) for W in (self.W_y, self.W_q, self.W_k, self.w_b))
+        return tuple(W.expand(batch, *W.shape[1:]) for W in self._learned)
+
+    @property
+    def _learned(self) -> State:
+        return self.W_y, self.W_q, self.W_k, self.w_b
+
+    def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """From the beginning all rows have one state: the op need not read a copy for each."""
+        return self.mix(x, self._learned if state is None else state, "auto")
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         y, state = ops.srwm(split_heads(x, self.heads), state, read_after_write=self.read_after_write, backend=backend)

@@ -1,8 +1,9 @@
-"""The recurrences as functions on tensors.
+"""The recurrences as functions on tensors, and two ops that have no state.
 
 Inputs are [batch, heads, time, dim], weights [groups, heads, ...] with the batch a multiple of the groups; a state left
-out is zero. Each returns (outputs, final state). With `backend="auto"` the kernel of the tensors' device runs where
-there is one, then the parallel form in PyTorch, then the fold of the plain step; `chosen` says which.
+out is zero. Each returns (outputs, final state); `affine` and `layer_norm` return outputs alone. With `backend="auto"`
+the kernel of the tensors' device runs where there is one, then the parallel form in PyTorch, then the fold of the plain
+step; `chosen` says which.
 float32 and float64; bfloat16 inputs keep a float32 state.
 """
 
@@ -38,6 +39,7 @@ def chosen(op: str, backend: Backend, device: torch.device, size: int = 1) -> st
     """The backend that an op runs with on a device at a head size; BadInput if the one asked for cannot.
 
     Without a kernel, scans on a CPU are folded step by step: doubling moves many times the memory and is slower there.
+    What torch.compile fuses as well as a kernel does, it is given plain.
     """
     if backend not in BACKENDS:
         raise BadInput(f"unknown backend {backend!r}{suggestion(str(backend), BACKENDS)}")
@@ -46,7 +48,8 @@ def chosen(op: str, backend: Backend, device: torch.device, size: int = 1) -> st
             raise BadInput(why_not)
         return backend
     kernel = "gpu" if device.type == "cuda" else device.type
-    if kernel in NEEDS and not _unavailable(op, kernel, device, size):
+    fuses = RULES[op].plain and torch.compiler.is_compiling()
+    if kernel in NEEDS and not fuses and not _unavailable(op, kernel, device, size):
         return kernel
     scan_on_cpu = op.endswith("_scan") and device.type == "cpu"
     return "chunked" if RULES[op].parallel and not scan_on_cpu else "reference"
@@ -295,3 +298,28 @@ def selective_scan(
     h = _zeros(x, *x.shape[:2], *x.shape[-1:], *A.shape[-1:]) if h is None else h
     y, h = _run("selective_scan", backend, {"x": x, "dt": dt, "A": A, "B": B, "C": C, "h": h})
     return y, h
+
+
+def affine(
+    x: Sequence,
+    W: Float[Tensor, "groups heads out dim"],
+    b: Float[Tensor, "groups heads out"],
+    *,
+    relu: bool = False,
+    backend: Backend = "auto",
+) -> Float[Tensor, "batch heads time out"]:
+    """y = W x + b at every moment, or max(0, y)."""
+    (y,) = _run("affine", backend, {"x": x, "W": W, "b": b}, relu=relu)
+    return y
+
+
+def layer_norm(
+    x: Sequence,
+    w: Float[Tensor, "groups heads dim"],
+    b: Float[Tensor, "groups heads dim"],
+    *,
+    backend: Backend = "auto",
+) -> Sequence:
+    """y = w (x - mean) / sqrt(variance + 1e-5) + b at every moment, as torch.nn.LayerNorm has it."""
+    (y,) = _run("layer_norm", backend, {"x": x, "w": w, "b": b})
+    return y

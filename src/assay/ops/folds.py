@@ -1,4 +1,4 @@
-"""Every recurrence as the fold of its step, with the arguments of its rule: what every other backend must equal."""
+"""Every op as the fold of its plain step, with the arguments of its rule: what every other backend must equal."""
 
 from __future__ import annotations
 
@@ -73,3 +73,11 @@ def diagonal_scan(a: Tensor, b: Tensor, h: Tensor) -> Outputs:
 
 def selective_scan(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> Outputs:
     return fold(partial(reference.selective_scan_step, A=per_row(A, len(x))), h, x, dt, B, C)
+
+
+def affine(x: Tensor, W: Tensor, b: Tensor, relu: bool) -> Outputs:
+    return (reference.affine(x, W, b, relu),)
+
+
+def layer_norm(x: Tensor, w: Tensor, b: Tensor) -> Outputs:
+    return (reference.layer_norm(x, w, b),)

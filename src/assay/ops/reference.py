@@ -1,4 +1,4 @@
-"""Every recurrence as one plain step, on one page.
+"""Every recurrence as one plain step, on one page; and what is done at every moment alone.
 
 Shapes: inputs [batch, heads, time, dim], one step of them [batch, heads, dim]; weights [groups, heads, ...], where the
 batch is a multiple of the groups and row i belongs to group i // (batch / groups). A fast weight W is [batch, heads,
@@ -11,9 +11,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 State = TypeVar("State")
+EPS = 1e-5  # as torch.nn.LayerNorm has it
 
 
 def fold(step: Callable[..., tuple[Tensor, Any]], state: State, *inputs: Tensor) -> tuple[Tensor, State]:
@@ -145,3 +147,27 @@ def selective_scan_step(h: Tensor, x: Tensor, dt: Tensor, B: Tensor, C: Tensor, 
     """h' = exp(dt A) h + dt x B^T, y = h' C (Gu and Dao 2023); x, dt [batch, heads, dim], B, C [..., state]."""
     h = torch.exp(dt[..., None] * A) * h + outer(dt * x, B)
     return apply(h, C), h
+
+
+# -- every moment alone: no state, so that a step takes whole sequences ------------------------------------------------
+
+
+def affine(x: Tensor, W: Tensor, b: Tensor, relu: bool = False) -> Tensor:
+    """y = W x + b, or max(0, y): W [groups, heads, out, dim], b [groups, heads, out], x [batch, heads, time, dim]."""
+    groups, heads, out, _ = W.shape
+    if groups == heads == 1:
+        y = F.linear(x, W[0, 0], b[0, 0])
+    else:
+        by_group = x.unflatten(0, (groups, -1)).transpose(1, 2)  # [groups, heads, rows, time, dim]
+        y = by_group.flatten(2, 3) @ W.mT + b[:, :, None]
+        y = y.unflatten(2, by_group.shape[2:4]).transpose(1, 2).reshape(*x.shape[:3], out)
+    return y.relu() if relu else y
+
+
+def layer_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """y = w (x - mean) / sqrt(variance + EPS) + b, over the last axis: w, b [groups, heads, dim]."""
+    groups, heads, dim = w.shape
+    if groups == heads == 1:
+        return F.layer_norm(x, (dim,), w[0, 0], b[0, 0], EPS)
+    by_group: Tensor = F.layer_norm(x, (dim,), eps=EPS).unflatten(0, (groups, -1))
+    return (by_group * w[:, None, :, None] + b[:, None, :, None]).flatten(0, 1)

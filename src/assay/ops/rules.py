@@ -1,6 +1,7 @@
-"""Every recurrence's signature, in one table: what it takes, what it gives, and a check of what it is given.
+"""Every op's signature, in one table: what it takes, what it gives, and a check of what it is given.
 
-An axis is a letter: B batch, G groups, H heads, T time, K key, V value, D head size, N states; 3D+1 is a sum of them.
+An axis is a letter: B batch, G groups, H heads, T time, K key, V value, D head size, O another, N states; 3D+1 is a sum
+of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import torch
 from assay.description import BadInput
 
 LIMIT = 128  # the largest head size of the gpu kernels
-AXES = {"B": "batch", "G": "groups", "H": "heads", "T": "time", "K": "key", "V": "value", "D": "dim", "N": "state"}
+AXES = {"B": "batch", "G": "groups", "H": "heads", "T": "time", "K": "key", "V": "value", "D": "dim"}
+AXES |= {"O": "out", "N": "state"}
 
 
 class Like(NamedTuple):
@@ -28,7 +30,7 @@ class Like(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """A recurrence as a function from tensors to tensors.
+    """A recurrence, or what is done at every moment alone, as a function from tensors to tensors.
 
     `saved` counts, by kernel backend, what the forward pass returns beside its outputs for the backward pass; a backend
     that is not in it has no kernel. `bounded` are the axes that the gpu kernels hold whole, so that LIMIT binds them.
@@ -41,6 +43,7 @@ class Rule:
     flags: tuple[str, ...] = ()
     bounded: str = ""
     parallel: bool = False  # whether there is a chunked form
+    plain: bool = False  # whether a compiler does as well with the reference, which it fuses with what is around it
     weights: frozenset[str] = field(init=False)  # the inputs with one entry per group; the others have one per row
 
     def __post_init__(self) -> None:
@@ -191,5 +194,14 @@ RULES = {
             bounded="N",
             parallel=True,
         ),
+        Rule(
+            "affine",
+            {"x": "B H T D", "W": "G H O D", "b": "G H O"},
+            {"y": "B H T O"},
+            {"gpu": 0},
+            flags=("relu",),
+            plain=True,
+        ),
+        Rule("layer_norm", {"x": "B H T D", "w": "G H D", "b": "G H D"}, {"y": "B H T D"}, {"gpu": 1}, plain=True),
     )
 }

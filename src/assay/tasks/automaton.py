@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from assay.rng import Rng
-from assay.tasks.task import DEAD, Task
+from assay.tasks.task import DEAD, Task, placed
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +26,16 @@ class Machine:
     says: Int[Tensor, "states"]
     start: int = 0
 
+    @cached_property
+    def _table(self) -> Int[Tensor, "entries"]:
+        """The moves in one row, with a first column for padding."""
+        stay = torch.arange(len(self.moves))[:, None]
+        return torch.cat([stay, self.moves], dim=1).flatten()
+
     def states(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
         """The state after every token; padding stays where it is."""
-        count, symbols = self.moves.shape
-        stay = torch.arange(count)[:, None]
-        table = torch.cat([stay, self.moves], dim=1).flatten().to(inputs.device)  # column 0 is padding
+        symbols = self.moves.shape[1]
+        table = placed(self._table, inputs.device)
         state = torch.full_like(inputs[:, 0], self.start)
         visited = []
         for token in inputs.T.contiguous():
@@ -39,7 +44,7 @@ class Machine:
         return torch.stack(visited, dim=1)
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-        return self.says.to(inputs.device)[self.states(inputs)]
+        return placed(self.says, inputs.device)[self.states(inputs)]
 
 
 class Walks:
@@ -78,7 +83,7 @@ class Walks:
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         count, symbols = self.machine.moves.shape
         choices = self.choices(width, lengths.device).flatten(0, 1)
-        moves = self.machine.moves.flatten().to(lengths.device)
+        moves = placed(self.machine.moves, lengths.device).flatten()
         uniform = rng.uniform(width).T.contiguous()
         state = torch.full_like(lengths, self.machine.start)
         tokens = []

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine
-from assay.tasks.task import DEAD, Task
+from assay.tasks.task import DEAD, Task, placed
 
 OPENING, CLOSING = "([{<", ")]}>"
 
@@ -237,7 +237,7 @@ class BoundedDyck(Task):
     def _words(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         to_come = (lengths - torch.arange(width, device=lengths.device)[:, None]).clamp_(0, self.depth)
         chance = to_come * 2 + rng.child("walk").integers(width, 2).T
-        table = self._walk.flatten().to(lengths.device)
+        table = placed(self._walk, lengths.device).flatten()
         depth = torch.zeros_like(lengths)
         walk = []
         for row in chance:

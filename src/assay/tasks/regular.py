@@ -68,6 +68,9 @@ class Abab(Periodic):
     train_lengths: ClassVar[tuple[int, int]] = (4, 500)
 
 
+FLIP_FLOP = Machine(torch.tensor([[1, 0, 0], [1, 0, 1]]), torch.tensor([0, 1]))
+
+
 class FlipFlop(Task):
     """One bit that `s` sets, `r` resets and `-` keeps; it starts reset. Four tokens in five keep it.
 
@@ -80,7 +83,7 @@ class FlipFlop(Task):
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-        return Machine(torch.tensor([[1, 0, 0], [1, 0, 1]]), torch.tensor([0, 1])).answer(inputs)
+        return FLIP_FLOP.answer(inputs)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         return rng.integers(width, 10).clamp_(max=2).add_(1)

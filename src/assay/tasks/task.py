@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -54,6 +54,12 @@ def real(inputs: Shaped[Tensor, "rows time *features"]) -> Bool[Tensor, "rows ti
 def columns(inputs: Shaped[Tensor, "rows time *features"]) -> Int[Tensor, "time"]:
     """0, 1, 2, ... along time."""
     return torch.arange(inputs.shape[1], device=inputs.device)
+
+
+@lru_cache(maxsize=256)
+def placed(table: Tensor, device: torch.device) -> Tensor:
+    """A table on a device, copied there once: a copy makes the host wait, and cannot be part of a CUDA graph."""
+    return table.to(device)
 
 
 class Task(Description, ABC):

@@ -1,0 +1,87 @@
+"""How many slots fit: the memory of a step is traced without computing anything, for two sizes, and is a line."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from assay.lab.population import losses_of, member_logits, template_of
+from assay.spec import RunSpec
+
+MOST = 256  # beyond that a GPU is full, and a member costs as much as ever
+SHARE = 0.7  # of the free memory; the rest is for the allocator's rounding, test sets and libraries
+
+
+class Peak(TorchDispatchMode):
+    """Counts the bytes of every storage that an operation makes, until it is freed; `most` is the peak."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live, self.most = 0, 0
+        self.known: set[int] = set()
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        given = {_storage(x)._cdata for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        for x in pytree.tree_leaves(made):
+            if isinstance(x, Tensor) and _storage(x)._cdata not in given:
+                self._count(_storage(x))
+        return made
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        if storage._cdata in self.known:
+            return
+        size, key = storage.nbytes(), storage._cdata
+        self.known.add(key)
+        self.live += size
+        self.most = max(self.most, self.live)
+        weakref.finalize(storage, self._freed, key, size)
+
+    def _freed(self, key: int, size: int) -> None:
+        self.known.discard(key)
+        self.live -= size
+
+
+def _storage(x: Tensor) -> torch.UntypedStorage:
+    return x.untyped_storage()
+
+
+def traced(like: RunSpec, slots: int, device: torch.device) -> int:
+    """The bytes that a training step of so many slots holds at its peak, parameters and their averages included."""
+    how = like.training
+    template = template_of(like, torch.device("cpu"), torch.float32)
+    with FakeTensorMode(allow_non_fake_inputs=True), Peak() as peak:
+        named = [*template.named_parameters(), *template.named_buffers()]
+        given = {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in named}
+        averages = [torch.empty_like(x) for x in given.values() for _ in range(4)]  # Adam's two, and two kept
+        trained = [given[name].requires_grad_() for name, _ in template.named_parameters()]
+        shape = (slots, how.batch, how.lengths[1])
+        features = like.task.features
+        inputs = (
+            torch.empty(*shape, features, device=device)
+            if features
+            else torch.zeros(shape, dtype=torch.int64, device=device)
+        )
+        targets = torch.zeros(shape, dtype=torch.int64, device=device)
+        losses = losses_of(member_logits(template, slots, given, {}, inputs), targets)
+        grads = torch.autograd.grad(losses.sum(), trained, allow_unused=True)
+        del averages, grads
+    return int(peak.most)
+
+
+def slots_that_fit(like: RunSpec, wanted: int, device: torch.device) -> int:
+    """How many of the wanted slots a GPU has room for: at least one."""
+    free, _ = torch.cuda.mem_get_info(device)
+    few, more = (traced(like, slots, device) for slots in (2, 4))
+    each = (more - few) / 2
+    room = int((free * SHARE - (few - 2 * each)) / each)
+    return max(1, min(wanted, MOST, room))

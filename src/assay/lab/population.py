@@ -1,0 +1,477 @@
+"""Many runs as one program: parameters stacked, one forward pass mapped over them, one backward pass, one update.
+
+A population has a fixed number of slots. Whatever differs between its members (seed, rate, steps, task) stands in
+tensors with one entry per slot, so that a member can leave and another take its slot without any change of shape. No
+operation mixes slots: a member does not feel its neighbours. A slot that is empty, finished or diverged computes on,
+and is never updated.
+
+Slots move in rounds of `validate_every` steps; at the end of a round all are validated on the device, and the host
+learns everything at once.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, NamedTuple, Self, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from assay.lab.data import TrainingData, held_out
+from assay.lab.evaluate import answers_of, logits_of
+from assay.lab.graphs import Program
+from assay.models.skeleton import Foreign
+from assay.rng import Rng
+from assay.spec import RunSpec, Schedule
+from assay.tasks.task import IGNORE, PAD, Task
+
+EXPLODED = 1000.0  # nats; guessing costs the logarithm of the number of answers
+DRAWN_TOKENS = {"cpu": 1 << 16, "cuda": 1 << 23}  # about as many candidates as are drawn at once
+SCHEDULES = get_args(Schedule)
+
+
+def losses_of(
+    logits: Float[Tensor, "members rows time answers"], targets: Int[Tensor, "members rows time"]
+) -> Float[Tensor, "members"]:
+    """Each member's mean cross-entropy over what is asked of it; 0 where nothing is."""
+    each = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), ignore_index=IGNORE, reduction="none")
+    return each.view(len(targets), -1).sum(1) / (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
+
+
+def member_logits(
+    template: nn.Module, slots: int, params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor
+) -> Float[Tensor, "slots rows time answers"]:
+    """Each slot's logits for its own inputs: a module with stacked parameters, mapped over the slots.
+
+    One slot alone is called as any module is.
+    """
+
+    def one(params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        return logits_of(lambda x: functional_call(template, (params, buffers), (x,)), inputs)
+
+    if slots == 1:
+        mine, own = ({name: x[0] for name, x in given.items()} for given in (params, buffers))
+        return one(mine, own, inputs[0])[None]
+    with _with_rules_for_vmap():
+        made: Tensor = vmap(one)(params, buffers, inputs)
+    return made
+
+
+@contextmanager
+def _with_rules_for_vmap() -> Iterator[None]:
+    """Attention of torch's own by its plain form: its fused ones have no such rules."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def unmappable(like: RunSpec, device: torch.device) -> str:
+    """Why a module of somebody's own cannot be mapped over slots; empty where it can. Ours all can."""
+    if not isinstance(like.model, Foreign):
+        return ""
+    template = template_of(like, device, torch.float32)
+    params, buffers = (
+        {name: torch.stack([x.detach()] * 2) for name, x in named}
+        for named in (template.named_parameters(), template.named_buffers())
+    )
+    features = like.task.features
+    inputs = torch.zeros(2, 2, 3, features, device=device) if features else torch.ones(2, 2, 3, device=device).long()
+    functorch: Any = torch._C._functorch
+    loops = functorch._is_vmap_fallback_enabled()
+    functorch._set_vmap_fallback_enabled(False)  # an operation without a rule would be a silent loop
+    try:
+        trained = [p.requires_grad_() for p in params.values()]
+        logits = member_logits(template, 2, params, buffers, inputs)
+        torch.autograd.grad(logits.sum(), trained, allow_unused=True)
+        with torch.no_grad():
+            member_logits(template.eval(), 2, params, buffers, inputs)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    finally:
+        functorch._set_vmap_fallback_enabled(loops)
+    return ""
+
+
+class Layout:
+    """Where every parameter of a module stands in one row of numbers."""
+
+    ALIGNED = 16  # each begins at a multiple: no slot's memory lies differently from another's
+
+    def __init__(self, module: nn.Module) -> None:
+        self.shapes = {name: p.shape for name, p in module.named_parameters()}
+        self.starts, self.size = {}, 0
+        for name, shape in self.shapes.items():
+            self.starts[name] = self.size
+            self.size += -(-shape.numel() // self.ALIGNED) * self.ALIGNED
+
+    def views(self, rows: Float[Tensor, "slots size"]) -> dict[str, Tensor]:
+        """The parameters in rows of them, sharing memory."""
+        return {
+            name: rows[:, start : start + self.shapes[name].numel()].unflatten(1, self.shapes[name] or (1,))
+            if self.shapes[name]
+            else rows[:, start]
+            for name, start in self.starts.items()
+        }
+
+    def rows(self, parts: Sequence[Tensor | None], like: Float[Tensor, "slots size"]) -> Float[Tensor, "slots size"]:
+        """Rows made of one tensor [slots, ...] per parameter, zero where there is None."""
+        made = []
+        for part, shape in zip(parts, self.shapes.values(), strict=True):
+            made.append(like.new_zeros(len(like), shape.numel()) if part is None else part.reshape(len(like), -1))
+            if gap := -shape.numel() % self.ALIGNED:
+                made.append(like.new_zeros(len(like), gap))
+        return torch.cat(made, dim=1)
+
+
+@dataclass
+class Slots:
+    """What differs between members, one entry per slot; an empty slot has no steps to go."""
+
+    seed: Int[Tensor, "slots"]
+    task: Int[Tensor, "slots"]
+    step: Int[Tensor, "slots"]
+    limit: Int[Tensor, "slots"]
+    diverged: Bool[Tensor, "slots"]
+    loss: Float[Tensor, "slots"]  # the sum since the round began
+    lr: Float[Tensor, "slots"]
+    warmup: Float[Tensor, "slots"]
+    schedule: Int[Tensor, "slots"]
+    beta_1: Float[Tensor, "slots"]
+    beta_2: Float[Tensor, "slots"]
+    eps: Float[Tensor, "slots"]
+    weight_decay: Float[Tensor, "slots"]
+    clip: Float[Tensor, "slots"]
+
+    @classmethod
+    def empty(cls, count: int, device: torch.device) -> Self:
+        kinds = {"seed": torch.int64, "task": torch.int64, "step": torch.int64, "limit": torch.int64}
+        kinds |= {"schedule": torch.int64, "diverged": torch.bool}
+        made = {f.name: torch.zeros(count, dtype=kinds.get(f.name, torch.float64), device=device) for f in fields(cls)}
+        return cls(**made)
+
+    def set(self, slot: int, **values: float) -> None:
+        for name, value in values.items():
+            getattr(self, name)[slot] = value
+
+    @property
+    def active(self) -> Bool[Tensor, "slots"]:
+        return (self.step < self.limit) & ~self.diverged
+
+    def rate(self) -> Float[Tensor, "slots"]:
+        """The learning rate of the step that is being made: `step` counts it already."""
+        share = (self.step - 1) / self.limit.clamp(min=1)
+        falling = torch.stack([torch.ones_like(share), 1 - share, 0.5 * (1 + torch.cos(math.pi * share))])
+        rising = (self.step / self.warmup.clamp(min=1)).clamp(max=1)
+        return self.lr * rising * falling.gather(0, self.schedule[None])[0]
+
+
+class Saved(NamedTuple):
+    """All that a member has learned: its parameters, Adam's two averages, and its buffers."""
+
+    theta: Float[Tensor, "size"]
+    m: Float[Tensor, "size"]
+    v: Float[Tensor, "size"]
+    buffers: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Report:
+    """How one slot came out of a round."""
+
+    step: int
+    diverged: bool
+    loss: float  # the sum over the round
+    sequences: dict[str, float]
+    answers: dict[str, float]
+
+
+class Population:
+    """Slots for runs that differ in nothing that `like` fixes: architecture, shapes, lengths, validation."""
+
+    def __init__(
+        self,
+        like: RunSpec,
+        tasks: Sequence[Task],
+        slots: int,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        unmapped: str = "",
+    ) -> None:
+        self.unmapped = unmapped  # why the module is called as it is, in a single slot
+        self.how, self.device, self.count = like.training, device, slots
+        self.template = template_of(like, device, dtype)
+        self.losses = torch.compile(self._losses) if self.how.compile else self._losses
+        self.tasks = {task: number for number, task in enumerate(tasks)}
+        self.layout, self.slots = Layout(self.template), Slots.empty(slots, device)
+        self.theta, self.m, self.v = (torch.zeros(slots, self.layout.size, device=device, dtype=dtype) for _ in "123")
+        self.theta += self.layout.rows([p[None] for p in self.template.parameters()], self.theta[:1])
+        self.buffers = {name: b.expand(slots, *b.shape).clone() for name, b in self.template.named_buffers()}
+        self.leaves = {name: p.detach().requires_grad_() for name, p in self.layout.views(self.theta).items()}
+        self.members: list[RunSpec | None] = [None] * slots
+        self.kept: dict[str, Tensor] = {}
+        self._data(device)
+        self.validation = Validation(like, tasks, device)
+        bins = len(self.validation.bins)
+        self.wrong, self.right = (torch.zeros(bins, slots, dtype=torch.int64, device=device) for _ in "12")
+        self.step, self.validate = Program(self._step), Program(self._validate)
+        self.draws = [Program(partial(self._draw, number)) for number in range(len(self.data))]
+        self.uncaptured = self._capture()
+
+    def _capture(self) -> str:
+        """On a GPU, while every slot is empty and nothing can be updated; says why not where it cannot be."""
+        if self.device.type != "cuda":
+            return "there are no graphs on a CPU"
+        if self.unmapped:
+            return "the module is called as it is"
+        pool, reasons = torch.cuda.graph_pool_handle(), []
+        with self._numerics():
+            for program in (self.step, self.validate, *self.draws):
+                reasons.append(program.capture(pool))
+        return next((reason for reason in reasons if reason), "")
+
+    def _data(self, device: torch.device) -> None:
+        how = self.how
+        self.data = [TrainingData(task, how, device) for task in self.tasks]
+        each = 3 * self.count * how.batch * how.lengths[1]
+        self.ahead = max(1, min(how.validate_every, DRAWN_TOKENS[device.type] // each))
+        shape = (self.ahead, self.count, how.batch, how.lengths[1])
+        features = next(iter(self.tasks)).features
+        self.inputs = (
+            torch.zeros(*shape, features, device=device, dtype=self.theta.dtype)
+            if features
+            else torch.full(shape, PAD, device=device)
+        )
+        self.targets = torch.full(shape, IGNORE, device=device)
+        self.drawn = torch.zeros(1, dtype=torch.int64, device=device)  # of what is drawn, the one whose turn it is
+
+    # -- members come and go -------------------------------------------------------------------------------------------
+
+    def admit(self, slot: int, spec: RunSpec, saved: Saved | None = None, step: int = 0) -> None:
+        """Put a run into a slot: from its beginning, or as it was saved after some steps."""
+        how = spec.training
+        if saved is None:
+            fresh = spec.model.build(*spec.task.shape, Rng.seeded(spec.seed, "initial")).to(self.theta)
+            theta = self.layout.rows([p[None] for p in fresh.parameters()], self.theta[:1])[0]
+            saved = Saved(theta, torch.zeros_like(theta), torch.zeros_like(theta), dict(fresh.named_buffers()))
+        with torch.no_grad():
+            for rows, row in ((self.theta, saved.theta), (self.m, saved.m), (self.v, saved.v)):
+                rows[slot] = row
+            for name, buffer in self.buffers.items():
+                buffer[slot] = saved.buffers[name]
+        self.slots.set(
+            slot,
+            seed=spec.seed,
+            task=self.tasks[spec.task],
+            step=step,
+            limit=how.steps,
+            diverged=False,
+            loss=0.0,
+            lr=how.lr,
+            warmup=how.warmup,
+            schedule=SCHEDULES.index(how.schedule),
+            beta_1=how.betas[0],
+            beta_2=how.betas[1],
+            eps=how.eps,
+            weight_decay=how.weight_decay,
+            clip=math.inf if how.clip is None else how.clip,
+        )
+        self.members[slot] = spec
+
+    def vacate(self, slot: int) -> None:
+        self.slots.set(slot, step=0, limit=0)
+        self.members[slot] = None
+
+    def keep(self) -> None:
+        """Remember every slot as it is now, for `saved`."""
+        self.kept = {name: getattr(self, name).clone() for name in ("theta", "m", "v")}
+        self.kept |= {f"buffer {name}": buffer.clone() for name, buffer in self.buffers.items()}
+
+    def saved(self, slot: int) -> Saved:
+        """What a slot held when it was last kept, on the CPU."""
+        row = {name: rows[slot].cpu() for name, rows in self.kept.items()}
+        return Saved(row["theta"], row["m"], row["v"], {name: row[f"buffer {name}"] for name in self.buffers})
+
+    def module(self, slot: int) -> nn.Module:
+        """The member of a slot as a module of its own (the same one at every call)."""
+        with torch.no_grad():
+            for name, p in self.template.named_parameters():
+                p.copy_(self.leaves[name][slot])
+            for name, buffer in self.template.named_buffers():
+                buffer.copy_(self.buffers[name][slot])
+        return self.template
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    def round(self, poll: Callable[[], None] = lambda: None) -> list[Report]:
+        """Train every slot for `validate_every` steps and validate it; `poll` is called between steps."""
+        present = {self.tasks[spec.task] for spec in self.members if spec is not None}
+        self.slots.loss.zero_()
+        with self._numerics():
+            for done in range(self.how.validate_every):
+                if done % self.ahead == 0:
+                    for number in present:
+                        self.draws[number]()
+                with self._random():
+                    self.step()
+                poll()
+            self.validate()
+        return self._report()
+
+    def _draw(self, number: int) -> None:
+        """Batches for the next steps of all members that have a certain task; drawn for all, and kept for those."""
+        batch = self.data[number].draw(self.slots.seed, self.slots.step + 1, self.ahead)
+        self.drawn.zero_()
+        others = self.slots.task != number
+        for buffer, new in ((self.inputs, batch.inputs), (self.targets, batch.targets)):
+            new = new.transpose(0, 1).to(buffer.dtype)
+            if len(self.data) > 1:
+                new = torch.where(others.view(-1, *[1] * (buffer.ndim - 2)), buffer, new)
+            buffer.copy_(new)
+
+    @contextmanager
+    def _random(self) -> Iterator[None]:
+        """A module called as it is may draw numbers (dropout): then from its member's seed and step alone."""
+        spec = self.members[0]
+        if not self.unmapped or spec is None:
+            yield
+            return
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(int(Rng.seeded(spec.seed, "torch", int(self.slots.step[0])).words(1)[0]))
+            yield
+
+    @contextmanager
+    def _numerics(self) -> Iterator[None]:
+        """float32 multiplied strictly or in TF32, as the spec says; on a GPU nothing whose order is left to chance."""
+        before = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+        memory: Any = torch.utils.deterministic
+        filling = memory.fill_uninitialized_memory
+        torch.set_float32_matmul_precision("high" if self.how.precision == "tf32" else "highest")
+        if self.device.type == "cuda":
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            memory.fill_uninitialized_memory = False
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*deterministic.*")
+                yield
+        finally:
+            torch.set_float32_matmul_precision(before[0])
+            torch.use_deterministic_algorithms(before[1])
+            memory.fill_uninitialized_memory = filling
+
+    def _logits(self, params: dict[str, Tensor], inputs: Tensor) -> Float[Tensor, "slots rows time answers"]:
+        return member_logits(self.template, self.count, params, self.buffers, inputs)
+
+    def _losses(self, params: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Float[Tensor, "slots"]:
+        return losses_of(self._logits(params, inputs), targets)
+
+    def _step(self) -> None:
+        inputs, targets = (x.index_select(0, self.drawn)[0] for x in (self.inputs, self.targets))
+        self.drawn.add_(1).clamp_(max=self.ahead - 1)
+        with torch.enable_grad():
+            losses = self.losses(self.leaves, inputs, targets)
+            grads = torch.autograd.grad(losses.sum(), list(self.leaves.values()), allow_unused=True)
+        with torch.no_grad():
+            self._update(losses.detach(), self.layout.rows(grads, self.theta))
+
+    def _update(self, losses: Float[Tensor, "slots"], g: Float[Tensor, "slots size"]) -> None:
+        """AdamW with rates of its own for every slot; none where the loss or the gradient is no longer a number."""
+        slots = self.slots
+        active, norm = slots.active, torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
+        good = active & losses.isfinite() & (losses < EXPLODED) & norm.isfinite()
+        slots.diverged |= active & ~good
+        slots.step += active
+        slots.loss += losses.double().where(good, 0)
+        rate = slots.rate().where(good, 0)
+        decay_1, decay_2 = ((1 - beta).where(good, 0) for beta in (slots.beta_1, slots.beta_2))
+        count = slots.step.clamp(min=1)
+        step_size = rate / (1 - slots.beta_1**count)
+        root = (1 - slots.beta_2**count).rsqrt()
+        scale = (slots.clip / (norm + 1e-6)).clamp(max=1)
+
+        def column(x: Tensor) -> Tensor:
+            return x.to(g.dtype)[:, None]
+
+        g = (g * column(scale)).where(good[:, None], 0)
+        self.m.lerp_(g, column(decay_1))
+        self.v.mul_(column(1 - decay_2)).addcmul_(g * column(decay_2), g)
+        self.theta.mul_(column(1 - rate * slots.weight_decay))
+        self.theta.sub_(self.m / (self.v.sqrt() * column(root) + column(slots.eps)) * column(step_size))
+
+    # -- validation ----------------------------------------------------------------------------------------------------
+
+    def _validate(self) -> None:
+        self.template.eval()
+        with torch.no_grad():
+            for number, (inputs, targets) in enumerate(self.validation.sets):
+                self.wrong[number].zero_()
+                self.right[number].zero_()
+                for start in range(0, inputs.shape[1], self.how.batch):
+                    some = slice(start, start + self.how.batch)
+                    asked_of = targets[:, some][self.slots.task]
+                    said = answers_of(self._logits(self.leaves, inputs[:, some][self.slots.task]))
+                    asked = asked_of != IGNORE
+                    right = (said == asked_of) & asked
+                    self.wrong[number] += (right != asked).any(2).sum(1)
+                    self.right[number] += right.sum((1, 2))
+        self.template.train()
+
+    def _report(self) -> list[Report]:
+        """Everything at once: this waits for the device, and is the only thing that does."""
+        slots = self.slots
+        finite = self.theta.isfinite().all(1)
+        columns = [slots.step, slots.diverged | ~finite, slots.loss, *self.wrong, *self.right]
+        table = torch.stack([column.double() for column in columns], dim=1).tolist()
+        return [self._row(row, self.members[slot]) for slot, row in enumerate(table)]
+
+    def _row(self, row: list[float], spec: RunSpec | None) -> Report:
+        step, diverged, loss, *marks = row
+        bins, task = self.validation.bins, self.tasks[spec.task] if spec else 0
+        wrong, right = marks[: len(bins)], marks[len(bins) :]
+        rows, asked = self.validation.rows[task], self.validation.asked[task]
+        sequences = {name: 1 - w / n for name, w, n in zip(bins, wrong, rows, strict=True)}
+        answers = {name: r / n for name, r, n in zip(bins, right, asked, strict=True)}
+        return Report(int(step), bool(diverged), loss, sequences, answers)
+
+
+class Validation:
+    """The bins that may steer a run: for each the held-out rows of all tasks, [tasks, rows, time].
+
+    All are made as wide as the bin allows and filled up with rows that ask nothing, whatever tasks there are.
+    """
+
+    def __init__(self, like: RunSpec, tasks: Sequence[Task], device: torch.device) -> None:
+        how = like.training
+        self.bins = [window.name for window in how.validation]
+        self.sets: list[tuple[Tensor, Tensor]] = []
+        counted = []
+        for window in how.validation:
+            held = [held_out(t, window, how.lengths, how.validation_rows, "validate", device).batch for t in tasks]
+            counted.append([(len(b.targets), int((b.targets != IGNORE).sum())) for b in held])
+            size = how.validation_rows, window.high
+            inputs = torch.stack([_padded(batch.inputs, size, PAD) for batch in held])
+            self.sets.append((inputs, torch.stack([_padded(batch.targets, size, IGNORE) for batch in held])))
+        self.rows = [[bin_[task][0] for bin_ in counted] for task in range(len(tasks))]
+        self.asked = [[max(1, bin_[task][1]) for bin_ in counted] for task in range(len(tasks))]
+
+
+def _padded(x: Tensor, size: tuple[int, int], value: int) -> Tensor:
+    filled = x.new_full((*size, *x.shape[2:]), value)
+    filled[: x.shape[0], : x.shape[1]] = x
+    return filled
+
+
+def template_of(like: RunSpec, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    return like.model.build(*like.task.shape, Rng.seeded(0, "initial")).to(device, dtype)

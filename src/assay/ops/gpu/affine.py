@@ -1,0 +1,226 @@
+"""y = W x + b at every moment, with or without a rectifier; its gradient needs only its output.
+
+The rows of a group and all their moments are the rows of one matrix per head. A program multiplies tiles of them, one
+after the other, with a part of the group's weight: that stays in shared memory, split for the matrix units once, or
+above a size of 128 streams through it. The gradient of a weight is a sum over all rows: every program takes its share
+of them, and PyTorch adds these up.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from assay.ops.gpu.common import MULTIPROCESSORS, load, padded, precision, state_type
+
+
+def outputs(x: Tensor, W: Tensor, b: Tensor, relu: bool) -> tuple[Tensor, ...]:
+    return (x.new_empty(*x.shape[:3], W.shape[2]),)
+
+
+def forward(outputs: tuple[Tensor, ...], x: Tensor, W: Tensor, b: Tensor, relu: bool) -> None:
+    _multiply(x, None, W, b, outputs[0], relu)
+
+
+def backward(
+    outputs: tuple[Tensor, ...], grads: tuple[Tensor, ...], x: Tensor, W: Tensor, b: Tensor, relu: bool
+) -> tuple[Tensor, ...]:
+    y, dy, dx = outputs[0], grads[0], torch.empty_like(x)
+    _multiply(dy, y, W, None, dx, relu)
+    return dx, *_weight_gradients(x, y, dy, W, b, relu)
+
+
+def _multiply(x: Tensor, seen: Tensor | None, W: Tensor, b: Tensor | None, made: Tensor, relu: bool) -> None:
+    """made = W x + b; or made = W^T x, of what a rectifier let through."""
+    told, size, out = _told(x, W), x.shape[-1], made.shape[-1]
+    double, kept = x.dtype == torch.float64, size <= 128 and x.dtype != torch.float64
+    tall, wide = (32, 32) if double else (64, min(padded(out, 16), 64 if kept else 128))
+    programs, tiles = len(W) * W.shape[1] * triton.cdiv(out, wide), triton.cdiv(told["count"], tall)
+    shares = _shares(programs, tiles) if kept else tiles
+    told |= {"shares": shares, "SIZE": size, "OUT": out, "FORWARD": b is not None, "RELU": relu, "KEPT": kept}
+    told |= {"ROWS": tall, "COLUMNS": wide, "DEPTH": min(padded(size, 16), 64) if kept else 16 if double else 32}
+    _product[(programs * shares,)](x, seen, W, b, made, **told, num_warps=4)
+
+
+def _weight_gradients(x: Tensor, y: Tensor, dy: Tensor, W: Tensor, b: Tensor, relu: bool) -> tuple[Tensor, Tensor]:
+    told, (groups, heads, out, size) = _told(x, W), W.shape
+    double = x.dtype == torch.float64
+    tall, wide = min(padded(out, 16), 32 if double else 64), min(padded(size, 16), 32 if double else 128)
+    programs = groups * heads * triton.cdiv(out, tall) * triton.cdiv(size, wide)
+    depth = 16 if double else 32
+    shares = _shares(programs, triton.cdiv(told["count"], depth))
+    told |= {"shares": shares, "D": size, "OUT": out, "RELU": relu, "ROWS": depth, "TALL": tall, "WIDE": wide}
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    dW, db = (x.new_empty(shares, *weight.shape, dtype=dtype) for weight in (W, b))
+    _weight_product[(programs * shares,)](x, y, dy, dW, db, **told, num_warps=4)
+    dW, db = (dw[0] if shares == 1 else dw.sum(0) for dw in (dW, db))
+    return dW.to(W.dtype), db.to(b.dtype)
+
+
+def _told(x: Tensor, W: Tensor) -> dict[str, Any]:
+    """What both kernels are told by name."""
+    count = len(x) // len(W) * x.shape[2]  # of rows and moments in a group
+    return {"count": count, "T": x.shape[2], "HEADS": W.shape[1], "REAL": state_type(x), "PRECISION": precision(x)}
+
+
+@lru_cache(1024)
+def _shares(programs: int, tiles: int) -> int:
+    """How many programs share the rows of a matrix, where two at a time run on a multiprocessor.
+
+    The weight that a program loads or the sum that it writes takes as long as one more tile.
+    """
+    at_once = 2 * MULTIPROCESSORS
+
+    def cost(shares: int) -> int:
+        return -(-programs * shares // at_once) * (-(-tiles // shares) + 1)
+
+    return min(range(1, min(tiles, at_once) + 1), key=cost)
+
+
+@triton.jit
+def _rows(first, count, matrix, T, HEADS: tl.constexpr, ROWS: tl.constexpr):
+    """Where some rows of a group and head lie among all rows, heads and moments; and which of them exist."""
+    row = first + tl.arange(0, ROWS)
+    if HEADS == 1:
+        at = matrix * count + row
+    else:
+        sequence = (matrix // HEADS * (count // T) + row // T) * HEADS + matrix % HEADS
+        at = sequence * T + row % T
+    return at[:, None], row[:, None] < count
+
+
+@triton.jit
+def _given(x, seen, at, mask, like, BEHIND: tl.constexpr):
+    """Some of x; zero where the rectifier that it comes back through let nothing pass."""
+    values = load(x + at, mask, like)
+    if BEHIND:
+        values = tl.where(load(seen + at, mask, like) <= 0.0, 0.0, values)  # so that a NaN is not lost
+    return values
+
+
+@triton.jit
+def _weight(W, i, column, SIZE: tl.constexpr, OUT: tl.constexpr, like, FORWARD: tl.constexpr):
+    """Some of a weight as [size, out]; it lies as [out, size] in memory, or backward as [size, out]."""
+    at = column[None, :] * SIZE + i[:, None] if FORWARD else i[:, None] * OUT + column[None, :]
+    return load(W + at, (i < SIZE)[:, None] & (column < OUT)[None, :], like)
+
+
+@triton.jit
+def _split(x, PRECISION: tl.constexpr):
+    """What one pass of the matrix units sees of x, and the rest."""
+    big = x
+    if PRECISION == "tf32x3":  # ten digits of the mantissa, rounded
+        big = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return big, x - big
+
+
+@triton.jit
+def _dot(x, big, small, addend, PRECISION: tl.constexpr):
+    """x W + addend with a weight that is split already; tl.dot would split it at every tile again."""
+    if PRECISION == "tf32x3":
+        x, rest = _split(x, PRECISION)
+        addend = tl.dot(rest, big, addend, input_precision="tf32")
+        addend = tl.dot(x, small, addend, input_precision="tf32")
+    return tl.dot(x, big, addend, input_precision="tf32")
+
+
+@triton.jit(do_not_specialize=("count", "T", "shares"))  # these change from batch to batch
+def _product(
+    x,
+    seen,
+    W,
+    b,
+    made,
+    count,
+    T,
+    shares,
+    HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    OUT: tl.constexpr,
+    FORWARD: tl.constexpr,
+    RELU: tl.constexpr,
+    KEPT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    REAL: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    BEHIND: tl.constexpr = RELU and not FORWARD
+    across = tl.cdiv(OUT, COLUMNS)  # neighbours share their rows of x
+    column = tl.program_id(0) % across * COLUMNS + tl.arange(0, COLUMNS)
+    share = tl.program_id(0) // across % shares
+    matrix = (tl.program_id(0) // across // shares).to(tl.int64)
+    W += matrix * OUT * SIZE
+    nothing = tl.zeros([ROWS, COLUMNS], REAL)
+    i = tl.arange(0, DEPTH)
+    if FORWARD:
+        bias = load(b + matrix * OUT + column, column < OUT, nothing)[None, :]
+    if KEPT:
+        big, small = _split(_weight(W, i, column, SIZE, OUT, nothing, FORWARD), PRECISION)
+        if SIZE > DEPTH:
+            more_big, more_small = _split(_weight(W, DEPTH + i, column, SIZE, OUT, nothing, FORWARD), PRECISION)
+    for start in tl.range(share * ROWS, count, shares * ROWS, num_stages=3 if SIZE <= DEPTH else 2):
+        at, present = _rows(start, count, matrix, T, HEADS, ROWS)
+        y = nothing
+        if KEPT:
+            given = _given(x, seen, at * SIZE + i[None, :], present & (i < SIZE)[None, :], y, BEHIND)
+            if SIZE > DEPTH:
+                mask = present & (DEPTH + i < SIZE)[None, :]
+                more = _given(x, seen, at * SIZE + DEPTH + i[None, :], mask, y, BEHIND)
+                y = _dot(more, more_big, more_small, y, PRECISION)
+            y = _dot(given, big, small, y, PRECISION)
+        else:
+            for first in tl.range(0, SIZE, DEPTH, num_stages=3):
+                j = first + i
+                given = _given(x, seen, at * SIZE + j[None, :], present & (j < SIZE)[None, :], y, BEHIND)
+                weight = _weight(W, j, column, SIZE, OUT, y, FORWARD)
+                y = tl.dot(given, weight, y, input_precision=PRECISION, out_dtype=REAL)
+        if FORWARD:
+            y += bias
+            y = tl.where(y < 0.0, 0.0, y) if RELU else y
+        tl.store(made + at * OUT + column[None, :], y, mask=present & (column < OUT)[None, :])
+
+
+@triton.jit(do_not_specialize=("count", "T", "shares"))
+def _weight_product(
+    x,
+    y,
+    dy,
+    dW,
+    db,
+    count,
+    T,
+    shares,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    OUT: tl.constexpr,
+    RELU: tl.constexpr,
+    ROWS: tl.constexpr,
+    TALL: tl.constexpr,
+    WIDE: tl.constexpr,
+    REAL: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    across, down = tl.cdiv(D, WIDE), tl.cdiv(OUT, TALL)
+    j = tl.program_id(0) % across * WIDE + tl.arange(0, WIDE)
+    i = tl.program_id(0) // across % down * TALL + tl.arange(0, TALL)
+    program = tl.program_id(0) // across // down
+    share, matrix = program % shares, (program // shares).to(tl.int64)
+    product, total = tl.zeros([TALL, WIDE], REAL), tl.zeros([ROWS, TALL], REAL)
+    for start in tl.range(share * ROWS, count, shares * ROWS, num_stages=3):
+        at, present = _rows(start, count, matrix, T, HEADS, ROWS)
+        grad = _given(dy, y, at * OUT + i[None, :], present & (i < OUT)[None, :], product, RELU)
+        given = load(x + at * D + j[None, :], present & (j < D)[None, :], product)
+        product = tl.dot(tl.trans(grad), given, product, input_precision=PRECISION, out_dtype=REAL)
+        total += grad
+    matrices = tl.num_programs(0) // across // down // shares
+    row = (share * matrices + matrix) * OUT + i
+    tl.store(dW + row[:, None] * D + j[None, :], product, mask=(i < OUT)[:, None] & (j < D)[None, :])
+    if tl.program_id(0) % across == 0:
+        tl.store(db + row, tl.sum(total, 0), mask=i < OUT)

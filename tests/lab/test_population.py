@@ -1,0 +1,296 @@
+"""A member of a population is the run that it would be alone: trajectories, neighbours, slots, leaving.
+
+On a machine with a GPU all of this runs there, from captured graphs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.lab import evaluate
+from assay.lab.data import held_out
+from assay.lab.evaluate import examine
+from assay.lab.population import EXPLODED, Population, Slots, unmappable
+from assay.models import MODELS
+from assay.models.skeleton import Foreign
+from assay.spec import RunSpec, run_spec
+
+from .alone import DEVICE, batch, built, loss_of, trained
+
+SMALL = {"width": 8, "heads": 2}  # with heads of 2, retention's norm makes signs of its outputs, and chaos of a run
+
+
+def run(model: Any, seed: int = 0, task: str = "parity", every: int = 10, **training: Any) -> RunSpec:
+    how = {"lengths": [2, 6], "batch": 4, "validation_rows": 8, "validate_every": every, "steps": 1000} | training
+    taken = inspect.signature(MODELS.load(model)).parameters if isinstance(model, str) else {}
+    options = {name: size for name, size in SMALL.items() if name in taken}
+    return run_spec(task, model, seed=seed, model_options=options, training=how, testing={"rows": 8})
+
+
+def populated(specs: list[RunSpec], slots: int | None = None, dtype: torch.dtype = torch.float64) -> Population:
+    tasks = list(dict.fromkeys(spec.task for spec in specs))
+    population = Population(specs[0], tasks, slots or len(specs), DEVICE, dtype)
+    for slot, spec in enumerate(specs):
+        population.admit(slot, spec)
+    return population
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("model", MODELS.entries)
+def test_a_member_takes_the_path_that_it_takes_alone(model: str):
+    """100 steps in float64, beside members with other seeds and rates; alone means a plain loop with torch's AdamW."""
+    specs = [run(model, seed=k, every=100, lr=lr) for k, lr in enumerate((1e-3, 3e-3, 2e-3))]
+    population = populated(specs)
+    reports = population.round()
+    for slot, spec in enumerate(specs):
+        alone, losses = trained(spec, 100)
+        assert reports[slot].step == 100
+        assert reports[slot].loss == pytest.approx(sum(losses), rel=1e-8)
+        torch.testing.assert_close(flat(population.module(slot)), flat(alone), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("model", MODELS.entries)
+def test_the_first_gradient_is_that_of_a_member_alone(model: str):
+    specs = [run(model, seed=k) for k in range(3)]
+    population = populated(specs, dtype=torch.float32)
+    population.draws[0]()
+    losses = population.losses(population.leaves, population.inputs[0], population.targets[0])
+    grads = torch.autograd.grad(losses.sum(), list(population.leaves.values()))
+    for slot, spec in enumerate(specs):
+        alone = built(spec, torch.float32)
+        loss = loss_of(alone, batch(spec, 1))
+        loss.backward()
+        torch.testing.assert_close(losses[slot].detach(), loss.detach(), rtol=1e-5, atol=1e-6)
+        for grad, p in zip(grads, alone.parameters(), strict=True):
+            torch.testing.assert_close(grad[slot], p.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"clip": 0.05}, {"weight_decay": 0.3}, {"betas": [0.8, 0.9], "eps": 1e-4}],
+    ids=["clip", "decay", "betas"],
+)
+def test_every_setting_of_adam_belongs_to_its_member(change: dict[str, Any]):
+    specs = [run("gru", seed=1), run("gru", seed=2, **change)]
+    population = populated(specs)
+    population.round()
+    for slot, spec in enumerate(specs):
+        torch.testing.assert_close(flat(population.module(slot)), flat(trained(spec, 10)[0]), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("model", MODELS.entries)
+def test_a_run_repeats_bit_for_bit(model: str):
+    specs = [run(model, seed=k, batch=32, lengths=[2, 40], every=20) for k in range(2)]
+    first, second = (populated(specs, dtype=torch.float32) for _ in "12")
+    assert first.round() == second.round()
+    assert torch.equal(rows(first), rows(second))
+
+
+def test_the_rate_rises_and_falls_as_its_schedule_says():
+    slots = Slots.empty(4, DEVICE)
+    for slot, (warmup, schedule) in enumerate([(0, 0), (4, 0), (0, 1), (4, 2)]):
+        slots.set(slot, lr=2.0, warmup=warmup, schedule=schedule, limit=10)
+    seen = []
+    for step in range(1, 11):
+        slots.step.fill_(step)
+        seen.append(slots.rate())
+    constant, warm, linear, cosine = torch.stack(seen, 1).tolist()
+    assert constant == [2.0] * 10
+    assert warm == [0.5, 1.0, 1.5] + [2.0] * 7
+    assert linear == pytest.approx([2 * (1 - i / 10) for i in range(10)])
+    falling = [1 + math.cos(math.pi * i / 10) for i in range(10)]
+    assert cosine == pytest.approx([min(1, (i + 1) / 4) * falling[i] for i in range(10)])
+
+
+def rows(population: Population) -> Tensor:
+    return torch.stack([population.theta, population.m, population.v])
+
+
+@pytest.mark.parametrize("model", MODELS.entries)
+def test_a_member_s_bits_do_not_depend_on_its_neighbours(model: str):
+    mine, others = run(model, seed=7), [run(model, seed=k, lr=10.0**-k) for k in range(1, 5)]
+    first = populated([mine, *others[:2]], dtype=torch.float32)
+    second = populated([mine, *others[2:]], dtype=torch.float32)
+    alone = populated([mine], slots=3, dtype=torch.float32)
+    said = [population.round()[0] for population in (first, second, alone)]
+    assert said[0] == said[1] == said[2]
+    assert torch.equal(rows(first)[:, 0], rows(second)[:, 0])
+    assert torch.equal(rows(first)[:, 0], rows(alone)[:, 0])
+
+
+def test_tasks_of_one_shape_mix():
+    specs = [run("gru", seed=k, task=task) for k, task in enumerate(("reset-dyck-1", "cyclic", "reset-dyck-1"))]
+    population = populated(specs)
+    reports = population.round()
+    for slot, spec in enumerate(specs):
+        alone, losses = trained(spec, 10)
+        assert reports[slot].loss == pytest.approx(sum(losses), rel=1e-9)
+        torch.testing.assert_close(flat(population.module(slot)), flat(alone), rtol=0, atol=1e-9)
+
+
+def test_a_slot_is_used_again_and_again():
+    first, second = run("lstm", seed=1), run("lstm", seed=2)
+    population = populated([first, run("lstm", seed=3)])
+    assert not population.uncaptured or DEVICE.type == "cpu"
+    population.round()
+    population.vacate(0)
+    still = population.theta[0].clone()
+    population.round()
+    assert torch.equal(population.theta[0], still), "an empty slot is not updated"
+    population.admit(0, second)
+    report = population.round()[0]
+    assert report.step == 10
+    torch.testing.assert_close(flat(population.module(0)), flat(trained(second, 10)[0]), rtol=0, atol=1e-10)
+
+
+def test_a_member_goes_on_from_where_it_was_saved():
+    spec = run("gru", seed=5)
+    whole = populated([spec, run("gru", seed=6)], dtype=torch.float32)
+    for _ in range(3):
+        told = whole.round()[0]
+    part = populated([spec, run("gru", seed=6)], dtype=torch.float32)
+    part.round()
+    part.keep()
+    saved = part.saved(0)
+    part.round()  # what is kept does not move
+    other = populated([run("gru", seed=8), run("gru", seed=9)], dtype=torch.float32)
+    other.round()
+    other.vacate(1)
+    other.admit(1, spec, saved, 10)
+    other.round()
+    assert other.round()[1] == told
+    assert torch.equal(rows(other)[:, 1], rows(whole)[:, 0])
+
+
+def test_a_member_stops_with_its_steps_within_a_round():
+    specs = [run("gru", seed=1, steps=7), run("gru", seed=2, steps=1000)]
+    population = populated(specs)
+    reports = population.round()
+    assert [r.step for r in reports] == [7, 10]
+    torch.testing.assert_close(flat(population.module(0)), flat(trained(specs[0], 7)[0]), rtol=0, atol=1e-10)
+    assert reports[0].loss == pytest.approx(sum(trained(specs[0], 7)[1]))
+
+
+class Fragile(nn.Module):
+    """Its loss is infinite, or merely enormous, for whoever's weight is moved beyond a bound."""
+
+    def __init__(self, vocab: int, features: int, answers: int, height: float = math.inf) -> None:
+        super().__init__()
+        self.table, self.height = nn.Embedding(vocab, answers), height
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits = self.table(tokens)
+        far = self.table.weight.abs().amax() > 5
+        return logits * torch.where(far, self.height, 1.0)
+
+
+@pytest.mark.parametrize("height", [math.inf, 10 * EXPLODED])
+def test_who_diverges_touches_nobody(height: float):
+    model = Foreign.of(Fragile, height=height)
+    specs = [run(model, seed=1, lr=1e-3), run(model, seed=2, lr=10.0), run(model, seed=3, lr=1e-3)]
+    population = populated(specs)
+    calm, wild, other = population.round()
+    assert wild.diverged
+    assert 1 < wild.step < 10, "it is known when"
+    assert not calm.diverged
+    assert not other.diverged
+    assert population.theta[1].isfinite().all(), "and nothing is updated by what is not a number"
+    for slot in (0, 2):
+        torch.testing.assert_close(flat(population.module(slot)), flat(trained(specs[slot], 10)[0]), rtol=0, atol=1e-10)
+    before = population.theta[1].clone()
+    assert population.round()[1].step == wild.step
+    assert torch.equal(population.theta[1], before)
+
+
+def test_validation_is_that_of_the_module_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(evaluate, "held_out", lambda *given: held_out(*given[:4], "validate", given[5]))
+    specs = [run("lstm", seed=k, lr=1e-2, every=60) for k in range(2)]
+    population = populated(specs)
+    reports = population.round()
+    windows = specs[0].training.validation
+    for slot, spec in enumerate(specs):
+        validating = spec.model_copy(update={"testing": spec.testing.model_copy(update={"bins": windows, "rows": 8})})
+        module = population.module(slot)
+        scores, _ = examine(module, validating, DEVICE)
+        assert reports[slot].sequences == pytest.approx({score.bin: score.sequences for score in scores})
+        assert reports[slot].answers == pytest.approx({score.bin: score.answers for score in scores})
+    assert 0 < reports[0].answers["Val0"] <= 1
+
+
+# -- modules of one's own ------------------------------------------------------------------------------------------
+
+
+class Own(nn.Module):
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.table, self.read = nn.Embedding(vocab, 8), nn.Linear(8, answers)
+        self.scale = nn.Parameter(torch.tensor(1.0))
+        self.register_buffer("shift", torch.ones(8))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.read(torch.cumsum(self.table(tokens) * self.scale + self.shift, 1).tanh())
+
+
+class Encoder(nn.Module):
+    def __init__(self, vocab: int, features: int, answers: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.table, self.read = nn.Embedding(vocab, 8), nn.Linear(8, answers)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout, batch_first=True)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1], device=tokens.device)
+        mask = mask.to(self.table.weight.dtype)
+        return self.read(self.layer(self.table(tokens), src_mask=mask, is_causal=True))
+
+
+class Lstm(nn.Module):
+    net: type[nn.RNNBase] = nn.LSTM
+
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.table, self.rnn, self.read = (
+            nn.Embedding(vocab, 8),
+            self.net(8, 8, batch_first=True),
+            nn.Linear(8, answers),
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.read(self.rnn(self.table(tokens))[0])
+
+
+class Gru(Lstm):
+    net = nn.GRU
+
+
+@pytest.mark.parametrize("factory", [Own, Encoder])
+def test_a_module_of_one_s_own_is_mapped_when_it_can_be(factory: type[nn.Module]):
+    specs = [run(Foreign.of(factory), seed=k) for k in range(3)]
+    assert unmappable(specs[0], DEVICE) == ""
+    population = populated(specs)
+    population.round()
+    for slot, spec in enumerate(specs):
+        torch.testing.assert_close(flat(population.module(slot)), flat(trained(spec, 10)[0]), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("factory", [Lstm, Gru])
+def test_what_cannot_be_mapped_is_called_as_it_is(factory: type[nn.Module]):
+    spec = run(Foreign.of(factory))
+    why = unmappable(spec, DEVICE)
+    assert why, "or vmap has learned it: then the population test above is the one for it"
+    population = Population(spec, [spec.task], 1, DEVICE, torch.float64, unmapped=why)
+    population.admit(0, spec)
+    population.round()
+    torch.testing.assert_close(flat(population.module(0)), flat(trained(spec, 10)[0]), rtol=0, atol=1e-9)
+
+
+def test_randomness_is_a_reason_to_call_a_module_as_it_is():
+    assert "random" in unmappable(run(Foreign.of(Encoder, dropout=0.5)), DEVICE)

@@ -1,0 +1,240 @@
+"""Queues, slots that are filled again, checkpoints, memory that runs out, and errors that are one member's alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.lab.checkpoint import Checkpoints
+from assay.lab.execute import execute, execute_all
+from assay.lab.memory import Peak, traced
+from assay.lab.population import Population, Report
+from assay.lab.sweep import grouped
+from assay.lab.train import Member, Status, program_of
+from assay.models.skeleton import Foreign
+from assay.record import Record, Store
+from assay.spec import RunSpec, run_spec
+
+CPU = torch.device("cpu")
+
+
+def run(seed: int = 0, model: Any = "gru", task: str = "reset-dyck-1", **training: Any) -> RunSpec:
+    how = {"lengths": [2, 8], "batch": 8, "validation_rows": 16, "validate_every": 10, "steps": 40} | training
+    options = {"width": 16} if isinstance(model, str) else None
+    return run_spec(task, model, seed=seed, model_options=options, training=how, testing={"rows": 16})
+
+
+def facts(record: Record) -> dict[str, object]:
+    return record.model_dump(exclude={"seconds", "started", "population"})
+
+
+def by_digest(records: list[Record]) -> dict[str, object]:
+    return {record.digest: facts(record) for record in records}
+
+
+def test_more_runs_than_slots():
+    """Of different lengths and tasks: each ends as it does with other neighbours, and is recorded at once."""
+    lengths, tasks = (40, 15, 20, 30, 10), ("reset-dyck-1", "cyclic")
+    specs = [run(seed, task=tasks[seed % 2], steps=steps) for seed, steps in enumerate(lengths)]
+    told: list[tuple[str, int]] = []
+    statuses: list[Status] = []
+    records = execute_all(specs, CPU, add=lambda r: told.append((r.digest, r.steps)), watch=statuses.append, slots=2)
+    assert [r.steps for r in records] == [steps for _, steps in told] == [15, 40, 20, 10, 30]
+    assert {r.digest for r in records} == {spec.digest for spec in specs}
+    assert all(r.population == {"slots": 2, "mapped": True} for r in records)
+    assert [s.alive + s.waiting + s.ended for s in statuses] == [5] * len(statuses)
+    assert statuses[-1].ended == 5
+    for record in records:
+        again = execute_all([RunSpec(**record.spec)], CPU, slots=2)[0]
+        assert again.verdict == record.verdict
+        assert [p.step for p in again.curve] == [p.step for p in record.curve]
+        assert [p.loss for p in again.curve] == pytest.approx([p.loss for p in record.curve], rel=1e-4)
+
+
+def test_what_can_share_a_program():
+    same = [run(0), run(1), run(0, lr=1e-2), run(0, steps=7), run(0, task="cyclic"), run(0, clip=1.0, warmup=3)]
+    assert len({program_of(spec) for spec in same}) == 1
+    other = [run(0, batch=4), run(0, lengths=[2, 9]), run(0, model="lstm"), run(0, task="flip-flop")]
+    other += [run(0, validate_every=20), run(0, precision="tf32")]
+    assert len({program_of(spec) for spec in other} | {program_of(same[0])}) == 7
+    assert [len(those) for those in grouped([*same, *other]).values()] == [6, 1, 1, 1, 1, 1, 1]
+
+
+def report(step: int, right: float, diverged: bool = False) -> Report:
+    return Report(step, diverged, 5.0, {"Val0": 1.0, "Val1": right}, {"Val0": 1.0, "Val1": right})
+
+
+def test_a_member_ends_by_the_rule_of_its_spec():
+    member = Member(run(patience=2, steps=1000))
+    assert [member.hear(report(10 * i, right)) for i, right in enumerate([1.0, 0.9, 1.0, 1.0], 1)] == [
+        None, None, None, "solved",
+    ]  # fmt: skip
+    assert member.solved_at == 30
+    assert [point.loss for point in member.curve] == [0.5] * 4
+    never = Member(run(patience=1, stop="never", steps=30))
+    assert [never.hear(report(10 * i, 1.0)) for i in (1, 2, 3)] == [None, None, "steps"]
+    assert never.solved_at == 10
+    assert Member(run()).hear(report(4, 0.0, diverged=True)) == "diverged"
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt after some steps."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_an_interrupted_training_goes_on_where_it_was(tmp_path: Path, slots: int):
+    specs = [run(seed, steps=30) for seed in range(4)]
+    whole = execute_all(specs, CPU, slots=slots)
+    store, made = Store.create(tmp_path / "s"), []
+    for after in (25, 13, 38, 7):
+        done = {record.digest for record in made}
+        rest = [spec for spec in specs if spec.digest not in done]
+        try:
+            execute_all(rest, CPU, made.append, poll=Interrupt(after), slots=slots, checkpoints=Checkpoints(store.path))
+        except KeyboardInterrupt:
+            assert list((store.path / "checkpoints").glob("*.safetensors"))
+    done = {record.digest for record in made}
+    rest = [spec for spec in specs if spec.digest not in done]
+    execute_all(rest, CPU, made.append, slots=slots, checkpoints=Checkpoints(store.path))
+    assert by_digest(made) == by_digest(whole)
+    assert any(record.population.get("resumed") for record in made)
+    Checkpoints(store.path).prune([record.digest for record in made])
+    assert not list((store.path / "checkpoints").iterdir())
+
+
+def test_a_checkpoint_that_is_damaged_or_of_another_shape_is_no_checkpoint(tmp_path: Path):
+    spec = run(steps=30)
+    kept = Checkpoints(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        execute_all([spec], CPU, poll=Interrupt(15), checkpoints=kept)
+    found = Checkpoints(tmp_path).resumed(spec.digest)
+    assert found is not None
+    assert found.facts["step"] == 10
+    assert Checkpoints(tmp_path).resumed("another") is None
+    (tmp_path / "checkpoints" / "0-noise.safetensors").write_bytes(b"noise")
+    facts_, saved = found
+    Checkpoints(tmp_path).write([(facts_ | {"step": 20}, saved._replace(theta=saved.theta[:-1]))])
+    (record,) = execute_all([spec], CPU, checkpoints=Checkpoints(tmp_path))
+    assert "resumed" not in record.population
+    assert facts(record) == facts(execute(spec, CPU))
+
+
+def test_files_that_nobody_would_resume_from_are_deleted(tmp_path: Path):
+    saved = Population(run(), [run().task], 1, CPU)
+    saved.keep()
+    one, two = saved.saved(0), saved.saved(0)
+    two = two._replace(**{name: getattr(two, name).clone() for name in ("theta", "m", "v")})
+    old, new, done = (Checkpoints(tmp_path) for _ in range(3))
+    blank = {"curve": [], "perfect": 0, "solved_at": None, "seconds": 0.0, "points": 0}
+    old.write([({"digest": "a", "step": 10, **blank}, one), ({"digest": "b", "step": 10, **blank}, two)])
+    new.write([({"digest": "a", "step": 20, **blank}, one)])
+    done.write([({"digest": "c", "step": 90, **blank}, one)])
+    Checkpoints(tmp_path).prune(["c"])
+    assert set((tmp_path / "checkpoints").iterdir()) == {old.path, new.path}, "b is only in the old one"
+    Checkpoints(tmp_path).prune(["c", "b"])
+    assert set((tmp_path / "checkpoints").iterdir()) == {new.path}
+
+
+@pytest.mark.parametrize("where", ["round", "__init__", "admit"])
+def test_without_memory_there_are_fewer_slots_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, where: str):
+    specs = [run(seed) for seed in range(6)]
+    whole = execute_all(specs, CPU, slots=1)
+    real, calls = getattr(Population, where), []
+
+    def short(self: Population, *args: Any, **named: Any) -> Any:
+        slots = args[2] if where == "__init__" else self.count
+        calls.append(slots)
+        if slots > 1 and len([c for c in calls if c == slots]) > (0 if where == "__init__" else 2):
+            raise torch.OutOfMemoryError("not enough")
+        return real(self, *args, **named)
+
+    monkeypatch.setattr(Population, where, short)
+    records = execute_all(specs, CPU, slots=4)
+    assert len(records) == 6
+    assert {r.population["slots"] for r in records} <= {1, 2}
+    assert records[-1].population["slots_before_memory_ran_out"] == (4, 2)
+    assert all(r.population["slots_before_memory_ran_out"][0] == 4 for r in records)
+    assert {r.digest: r.verdict for r in records} == {r.digest: r.verdict for r in whole}
+    assert all(record.steps == 40 and len(record.curve) == 4 for record in records)
+
+
+def test_without_memory_for_one_slot_a_run_has_failed(monkeypatch: pytest.MonkeyPatch):
+    def short(*_: Any) -> None:
+        raise torch.OutOfMemoryError("not enough")
+
+    monkeypatch.setattr(Population, "round", short)
+    records = execute_all([run(0), run(1)], CPU, slots=2)
+    assert [(r.verdict, r.error) for r in records] == [("failed", "OutOfMemoryError: not enough")] * 2
+
+
+class Picky(nn.Module):
+    """Refuses to be trained alone where it happens to begin with a large weight."""
+
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocab, answers)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        alone = not torch._C._functorch.is_batchedtensor(tokens)
+        if alone and self.training and (self.table.weight[0] > 0.5).any():
+            raise RuntimeError("I will not")
+        return self.table(tokens)
+
+
+def test_an_error_is_the_member_s_own(monkeypatch: pytest.MonkeyPatch):
+    """A population in which something goes wrong is taken apart; each member goes on alone from where it was."""
+    real, rounds = Population.round, []
+
+    def breaking(self: Population, *args: Any) -> Any:
+        rounds.append(self.count)
+        if self.count > 1 and len(rounds) == 2:
+            raise RuntimeError("somebody's fault")
+        return real(self, *args)
+
+    monkeypatch.setattr(Population, "round", breaking)
+    specs = [run(seed, model=Foreign.of(Picky)) for seed in range(6)]
+    records = execute_all(specs, CPU, slots=6)
+    assert len(records) == 6
+    verdicts = {record.verdict == "failed" for record in records}
+    assert verdicts == {True, False}
+    for record in records:
+        if record.verdict == "failed":
+            assert record.error == "RuntimeError: I will not"
+        else:
+            assert record.population["unmapped_because"] == "RuntimeError: somebody's fault"
+            assert record.steps == 40
+
+
+@pytest.mark.parametrize("model", ["lstm", "srwm", "transformer", "mamba"])
+def test_the_memory_that_is_traced_is_the_memory_that_is_held(model: str):
+    spec = run_spec("parity", model, training={"lengths": [2, 20]})
+    population = Population(spec, [spec.task], 6, CPU)
+    with Peak() as peak:
+        population._step()
+    held = peak.most + 5 * population.theta.nbytes
+    predicted = traced(spec, 6, CPU)
+    assert predicted == pytest.approx(held, rel=0.1)
+    two, four = traced(spec, 2, CPU), traced(spec, 4, CPU)
+    assert two + 2 * (four - two) == pytest.approx(predicted, rel=0.01), "memory is a line"
+
+
+def test_a_module_that_cannot_be_built_is_a_failure_of_each():
+    records = execute_all([run(0, model=Foreign.of(Unbuildable)), run(1, model=Foreign.of(Unbuildable))], CPU)
+    assert [r.error for r in records] == ["RuntimeError: no"] * 2
+
+
+class Unbuildable(nn.Module):
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        raise RuntimeError("no")
