@@ -164,11 +164,11 @@ def test_a_member_goes_on_from_where_it_was_saved():
     part.round()  # what is kept does not move
     other = populated([run("gru", seed=8), run("gru", seed=9)], dtype=torch.float32)
     other.round()
-    other.vacate(1)
-    other.admit(1, spec, saved, 10)
+    other.vacate(0)
+    other.admit(0, spec, saved, 10)
     other.round()
-    assert other.round()[1] == told
-    assert torch.equal(rows(other)[:, 1], rows(whole)[:, 0])
+    assert other.round()[0] == told
+    assert torch.equal(rows(other)[:, 0], rows(whole)[:, 0])
 
 
 def test_a_member_stops_with_its_steps_within_a_round():

@@ -217,7 +217,7 @@ class Population:
         self.tasks = {task: number for number, task in enumerate(tasks)}
         self.layout, self.slots = Layout(self.template), Slots.empty(slots, device)
         self.theta, self.m, self.v = (torch.zeros(slots, self.layout.size, device=device, dtype=dtype) for _ in "123")
-        self.theta += self.layout.rows([p[None] for p in self.template.parameters()], self.theta[:1])
+        self.theta += self._row(self.template)  # so that what is in an empty slot can be computed with
         self.buffers = {name: b.expand(slots, *b.shape).clone() for name, b in self.template.named_buffers()}
         self.leaves = {name: p.detach().requires_grad_() for name, p in self.layout.views(self.theta).items()}
         self.members: list[RunSpec | None] = [None] * slots
@@ -264,7 +264,7 @@ class Population:
         how = spec.training
         if saved is None:
             fresh = spec.model.build(*spec.task.shape, Rng.seeded(spec.seed, "initial")).to(self.theta)
-            theta = self.layout.rows([p[None] for p in fresh.parameters()], self.theta[:1])[0]
+            theta = self._row(fresh)
             saved = Saved(theta, torch.zeros_like(theta), torch.zeros_like(theta), dict(fresh.named_buffers()))
         with torch.no_grad():
             for rows, row in ((self.theta, saved.theta), (self.m, saved.m), (self.v, saved.v)):
@@ -289,6 +289,10 @@ class Population:
             clip=math.inf if how.clip is None else how.clip,
         )
         self.members[slot] = spec
+
+    def _row(self, module: nn.Module) -> Float[Tensor, "size"]:
+        """A module's parameters as a slot holds them."""
+        return self.layout.rows([p.detach()[None] for p in module.parameters()], self.theta[:1])[0]
 
     def vacate(self, slot: int) -> None:
         self.slots.set(slot, step=0, limit=0)
@@ -434,9 +438,9 @@ class Population:
         finite = self.theta.isfinite().all(1)
         columns = [slots.step, slots.diverged | ~finite, slots.loss, *self.wrong, *self.right]
         table = torch.stack([column.double() for column in columns], dim=1).tolist()
-        return [self._row(row, self.members[slot]) for slot, row in enumerate(table)]
+        return [self._told(row, self.members[slot]) for slot, row in enumerate(table)]
 
-    def _row(self, row: list[float], spec: RunSpec | None) -> Report:
+    def _told(self, row: list[float], spec: RunSpec | None) -> Report:
         step, diverged, loss, *marks = row
         bins, task = self.validation.bins, self.tasks[spec.task] if spec else 0
         wrong, right = marks[: len(bins)], marks[len(bins) :]

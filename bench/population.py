@@ -1,0 +1,220 @@
+"""Milliseconds per member and training step of populations: batch 32, width 64, 4 heads, 2 layers, ff 4.
+
+python bench/population.py [--device cuda] [--models M ...] [--members P ...] [--time T ...] [--compile] [--json FILE]
+
+A step draws nothing and validates nothing: sampling is done some steps ahead, validation every hundredth step. "step"
+is the time of a step replayed from its graph (on a CPU: called) over the number of members, "round" that of a hundred
+steps with all that belongs to them, and what the host does in between. "start" is the time from an empty population to
+one that can train, kernels compiled where they were not yet. "published" is the published code of Irie et al. 2023, one
+run at a time, on an H200 (`PUBLISHED` below). Memory is that of the device at its peak, and as it was predicted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+BEGIN = time.perf_counter()  # before anything heavy is imported
+
+import torch
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+from rich.table import Table
+
+from assay.lab.execute import circumstances
+from assay.lab.memory import traced
+from assay.lab.population import Population
+from assay.models import MODELS
+from assay.spec import RunSpec, run_spec
+from ops import _version, number
+
+BARE = ("lstm", "e-lstm", "elman", "gru")  # without heads and feed-forward part
+SEVEN = ("transformer", "linear-transformer", "delta-net", "recurrent-delta", "srwm", "lstm", "e-lstm")
+# Milliseconds per step of one run, T = 50 and 100, measured on one H200 with PyTorch 2.11.
+PUBLISHED = {
+    "transformer": (5.72, 5.89),
+    "lstm": (3.31, 2.91),
+    "e-lstm": (23.7, 54.6),
+    "linear-transformer": (4.75, 5.08),
+    "delta-net": (5.83, 5.93),
+    "recurrent-delta": (5.48, 6.18),
+    "srwm": (6.54, 12.6),
+}
+Row = dict[str, Any]
+Case = tuple[str, int, int, bool]  # model, members, length, whether compiled and in TF32
+
+
+def spec(model: str, length: int, seed: int, faster: bool) -> RunSpec:
+    options = {"width": 64, "layers": 2} | ({} if model in (*BARE, "dss", "mamba") else {"heads": 4})
+    if model == "hybrid":
+        options = {"width": 64}
+    how = {"lengths": [2, length]} | ({"precision": "tf32", "compile": True} if faster else {})
+    return run_spec("parity", model, seed=seed, model_options=options, training=how)
+
+
+def measure(model: str, members: int, length: int, faster: bool, device: torch.device) -> Row:
+    row: Row = {"model": model, "members": members, "time": length, "compiled_tf32": faster}
+    cuda = device.type == "cuda"
+    runs = [spec(model, length, seed, faster) for seed in range(members)]
+    if cuda:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    begin = time.perf_counter()
+    population = Population(runs[0], [runs[0].task], members, device)
+    for slot, run in enumerate(runs):
+        population.admit(slot, run)
+    wait(device)
+    row["start_s"] = time.perf_counter() - begin
+    population.draws[0]()
+    population.step()
+    wait(device)
+    row["since_command_s"] = time.perf_counter() - BEGIN
+    row["uncaptured"] = population.uncaptured
+    row["steps_drawn_at_once"] = population.ahead
+    population.round()
+    row["round_ms"] = timed(lambda: population.round() and None, 1, device) / population.how.validate_every / members
+    with population._numerics():
+        row["step_ms"] = timed(population.step, 20 if cuda else 3, device) / members
+        row["draw_ms"] = timed(population.draws[0], 3, device) / population.ahead / members
+        row["validate_ms"] = timed(population.validate, 2, device) / population.how.validate_every / members
+    if cuda:
+        row["memory_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
+    few, more = (traced(runs[0], slots, device) for slots in (2, 4))
+    row["predicted_mib"] = (few + (more - few) / 2 * (members - 2)) / 2**20
+    if model in PUBLISHED and length in (50, 100):
+        row["published_ms"] = PUBLISHED[model][length == 100]
+    return row
+
+
+def compile_ahead(todo: list[Case], bar: Progress) -> None:
+    """Fill the caches of Triton and of torch.compile with all cores at once; the first case has shown a cold start."""
+    alike = sorted({(model, length, faster) for model, _, length, faster in todo}, key=lambda case: not case[2])
+    task = bar.add_task("compiling", total=len(alike))
+    with ProcessPoolExecutor(12, mp_context=get_context("spawn")) as pool, suppress(BrokenProcessPool):
+        for _ in pool.map(_compile, alike):
+            bar.advance(task)
+
+
+def _compile(case: tuple[str, int, bool]) -> None:
+    model, length, faster = case
+    with suppress(Exception):  # the measurement will say it
+        run = spec(model, length, 0, faster)
+        Population(run, [run.task], 64, torch.device("cuda"))
+
+
+def timed(work: Any, calls: int, device: torch.device) -> float:
+    """Milliseconds of a call."""
+    wait(device)
+    begin = time.perf_counter()
+    for _ in range(calls):
+        work()
+    wait(device)
+    return 1000 * (time.perf_counter() - begin) / calls
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def show(console: Console, record: Row) -> None:
+    """One table per length, and one of what is compiled in TF32; within 100 columns."""
+    for faster in (False, True):
+        for length in sorted({row["time"] for row in record["rows"]}):
+            rows = [r for r in record["rows"] if r["time"] == length and r["compiled_tf32"] == faster]
+            if rows:
+                title = f"T = {length}, {'compiled, TF32' if faster else 'strict float32'}, ms per member and step"
+                console.print(_table(title, rows))
+    console.print(f"from the command to the first step: {record['cold_start_s']:.1f} s")
+
+
+def _table(title: str, rows: list[Row]) -> Table:
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0), title_justify="left")
+    names = ("model", "members", "step", "round", "published", "times as fast", "start s", "MiB", "predicted", "graph")
+    for name in names:
+        table.add_column(name, justify="left" if name == "model" else "right")
+    for row in rows:
+        said = {"model": row["model"], "members": str(row["members"])}
+        if "failed" in row:
+            table.add_row(said["model"], said["members"], row["failed"][:40])
+            continue
+        said |= {"step": number(row["step_ms"]), "round": number(row["round_ms"])}
+        said |= {"start s": f"{row['start_s']:.1f}", "predicted": f"{row['predicted_mib']:,.0f}"}
+        said["graph"] = "no" if row["uncaptured"] else "yes"
+        if "memory_mib" in row:
+            said["MiB"] = f"{row['memory_mib']:,.0f}"
+        if "published_ms" in row:
+            said["published"] = number(row["published_ms"])
+            said["times as fast"] = number(row["published_ms"] / row["round_ms"])
+        table.add_row(*(said.get(name, "") for name in names))
+    return table
+
+
+def cases(asked: argparse.Namespace) -> list[Case]:
+    cuda = asked.device == "cuda"
+    members = asked.members or ([1, 4, 16, 64, 256] if cuda else [1, 4])
+    strict = [(m, p, t, False) for m in asked.models or SEVEN for t in asked.time or [50, 100] for p in members]
+    if cuda and not asked.models:
+        strict += [(m, 64, 50, False) for m in MODELS.entries if m not in SEVEN]
+    if asked.compile:
+        strict += [(m, 64, 50, True) for m in asked.models or SEVEN]
+    return sorted(strict, key=lambda case: (case[1] != 64, case[2]))  # what the goals speak of comes first
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    options.add_argument("--models", nargs="+", metavar="M", choices=list(MODELS.entries))
+    options.add_argument("--members", nargs="+", type=int, metavar="P")
+    options.add_argument("--time", nargs="+", type=int, metavar="T")
+    options.add_argument("--compile", action="store_true", help="also what is compiled, in TF32, at 64 members")
+    options.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so long")
+    options.add_argument("--json", metavar="FILE")
+    options.add_argument("--commit", metavar="HASH", help="of this code, where there is no checkout to ask")
+    asked = options.parse_args()
+    device, begin = torch.device(asked.device), time.monotonic()
+    torch.set_num_threads(1)
+    record: Row = circumstances(device) | {"command": " ".join(["python", "bench/population.py", *sys.argv[1:]])}
+    record["versions"] = record["versions"] | {name: _version(name) for name in ("triton", "numba")}
+    record["commit"] = asked.commit or record["commit"]
+    record["rows"], todo = [], cases(asked)
+    with Progress(
+        TextColumn("{task.description}"), *Progress.get_default_columns()[1:], console=Console(stderr=True)
+    ) as bar:
+        task = bar.add_task("measuring", total=len(todo))
+        for done, case in enumerate(todo):
+            if asked.device == "cuda" and done == 1 and len(todo) > 8:
+                compile_ahead(todo, bar)
+            bar.update(task, description=f"{case[0]} P={case[1]} T={case[2]}")
+            if time.monotonic() - begin < asked.seconds:
+                try:
+                    record["rows"].append(measure(*case, device))
+                except Exception as error:
+                    names = ("model", "members", "time", "compiled_tf32")
+                    record["rows"].append(
+                        dict(zip(names, case, strict=True)) | {"failed": f"{type(error).__name__}: {error}"}
+                    )
+                gc.collect()
+            record["missing"] = len(todo) - len(record["rows"])
+            if asked.json:
+                Path(asked.json).write_text(json.dumps(record, indent=1))
+            bar.advance(task)
+    record["cold_start_s"] = record["rows"][0].get("since_command_s")
+    record["rows"].sort(key=lambda r: (list(MODELS.entries).index(r["model"]), r["time"], r["members"]))
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(record, indent=1))
+    show(Console(width=100, highlight=False), record)
+
+
+if __name__ == "__main__":
+    main()
