@@ -31,8 +31,9 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 
 from assay.lab.execute import circumstances
+from assay.lab.kernels import prepared
 from assay.lab.memory import traced
-from assay.lab.population import Population
+from assay.lab.population import numerics
 from assay.models import MODELS
 from assay.spec import RunSpec, run_spec
 from ops import _version, number
@@ -70,7 +71,7 @@ def measure(model: str, members: int, length: int, faster: bool, device: torch.d
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
     begin = time.perf_counter()
-    population = Population(runs[0], [runs[0].task], members, device)
+    population = prepared(runs[0], [runs[0].task], members, device)
     for slot, run in enumerate(runs):
         population.admit(slot, run)
     wait(device)
@@ -79,11 +80,11 @@ def measure(model: str, members: int, length: int, faster: bool, device: torch.d
     population.step()
     wait(device)
     row["since_command_s"] = time.perf_counter() - BEGIN
-    row["uncaptured"] = population.uncaptured
+    row["uncaptured"], row["uncompiled"] = population.uncaptured, population.uncompiled
     row["steps_drawn_at_once"] = population.ahead
     population.round()
     row["round_ms"] = timed(lambda: population.round() and None, 1, device) / population.how.validate_every / members
-    with population._numerics():
+    with numerics(population.how, device):
         row["step_ms"] = timed(population.step, 20 if cuda else 3, device) / members
         row["draw_ms"] = timed(population.draws[0], 3, device) / population.ahead / members
         row["validate_ms"] = timed(population.validate, 2, device) / population.how.validate_every / members
@@ -109,7 +110,7 @@ def _compile(case: tuple[str, int, bool]) -> None:
     model, length, faster = case
     with suppress(Exception):  # the measurement will say it
         run = spec(model, length, 0, faster)
-        Population(run, [run.task], 64, torch.device("cuda"))
+        prepared(run, [run.task], 64, torch.device("cuda"))
 
 
 def timed(work: Any, calls: int, device: torch.device) -> float:
@@ -201,9 +202,8 @@ def main() -> None:
                     record["rows"].append(measure(*case, device))
                 except Exception as error:
                     names = ("model", "members", "time", "compiled_tf32")
-                    record["rows"].append(
-                        dict(zip(names, case, strict=True)) | {"failed": f"{type(error).__name__}: {error}"}
-                    )
+                    said = f"{type(error).__name__}: {error}".splitlines()[0]
+                    record["rows"].append(dict(zip(names, case, strict=True)) | {"failed": said})
                 gc.collect()
             record["missing"] = len(todo) - len(record["rows"])
             if asked.json:

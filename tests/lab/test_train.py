@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.execute import execute, execute_all
+from assay.lab.kernels import compile_kernels
 from assay.lab.memory import Peak, traced
 from assay.lab.population import Population, Report
 from assay.lab.sweep import grouped
@@ -238,3 +239,35 @@ def test_a_module_that_cannot_be_built_is_a_failure_of_each():
 class Unbuildable(nn.Module):
     def __init__(self, vocab: int, features: int, answers: int) -> None:
         raise RuntimeError("no")
+
+
+def test_the_kernels_of_a_step_are_known_before_it():
+    """Each operator of ours that a step calls is called once beforehand, forward and backward."""
+    assert compile_kernels(run(model="srwm"), 2, CPU) == 2
+    assert compile_kernels(run(model="transformer"), 2, CPU) == 0, "what has no kernel here needs none"
+
+
+def test_what_cannot_be_compiled_trains_as_it_is(monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
+    compiled, plain = (execute(run(compile=choice), CPU) for choice in (True, False))
+    assert compiled.population["compiled"] is False
+    assert compiled.population["not_compiled_because"] == "RuntimeError: no compiler"
+    assert compiled.curve == plain.curve
+
+
+def test_a_compiled_population_computes_the_same(monkeypatch: pytest.MonkeyPatch):
+    """Through the tracing of torch.compile; its last part, which writes C++, is left out for time."""
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **named: real(f, backend="aot_eager", **named))
+    specs = [[run(seed, model=model, compile=choice) for seed in (0, 1)] for choice in (True, False) for model in MANY]
+    made = [execute_all(those, CPU, slots=2) for those in specs]
+    for compiled, plain in zip(made[: len(MANY)], made[len(MANY) :], strict=True):
+        assert all(record.population["compiled"] for record in compiled)
+        for one, other in zip(compiled, plain, strict=True):
+            assert [p.loss for p in one.curve] == pytest.approx([p.loss for p in other.curve], rel=1e-3)
+
+
+MANY = ("lstm", "transformer", "srwm", "recurrent-delta")

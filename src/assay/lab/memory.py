@@ -55,11 +55,11 @@ def _storage(x: Tensor) -> torch.UntypedStorage:
     return x.untyped_storage()
 
 
-def traced(like: RunSpec, slots: int, device: torch.device) -> int:
-    """The bytes that a training step of so many slots holds at its peak, parameters and their averages included."""
+def trace(like: RunSpec, slots: int, device: torch.device, watch: TorchDispatchMode) -> None:
+    """Go through a training step with tensors that have no contents, watched."""
     how = like.training
     template = template_of(like, torch.device("cpu"), torch.float32)
-    with FakeTensorMode(allow_non_fake_inputs=True), Peak() as peak:
+    with FakeTensorMode(allow_non_fake_inputs=True), watch:
         named = [*template.named_parameters(), *template.named_buffers()]
         given = {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in named}
         averages = [torch.empty_like(x) for x in given.values() for _ in range(4)]  # Adam's two, and two kept
@@ -75,7 +75,13 @@ def traced(like: RunSpec, slots: int, device: torch.device) -> int:
         losses = losses_of(member_logits(template, slots, given, {}, inputs), targets)
         grads = torch.autograd.grad(losses.sum(), trained, allow_unused=True)
         del averages, grads
-    return int(peak.most)
+
+
+def traced(like: RunSpec, slots: int, device: torch.device) -> int:
+    """The bytes that a training step of so many slots holds at its peak, parameters and their averages included."""
+    peak = Peak()
+    trace(like, slots, device, peak)
+    return peak.most
 
 
 def slots_that_fit(like: RunSpec, wanted: int, device: torch.device) -> int:

@@ -31,7 +31,7 @@ from assay.lab.evaluate import answers_of, logits_of
 from assay.lab.graphs import Program
 from assay.models.skeleton import Foreign
 from assay.rng import Rng
-from assay.spec import RunSpec, Schedule
+from assay.spec import RunSpec, Schedule, Training
 from assay.tasks.task import IGNORE, PAD, Task
 
 EXPLODED = 1000.0  # nats; guessing costs the logarithm of the number of answers
@@ -213,7 +213,7 @@ class Population:
         self.unmapped = unmapped  # why the module is called as it is, in a single slot
         self.how, self.device, self.count = like.training, device, slots
         self.template = template_of(like, device, dtype)
-        self.losses = torch.compile(self._losses) if self.how.compile else self._losses
+        self.losses = self._losses
         self.tasks = {task: number for number, task in enumerate(tasks)}
         self.layout, self.slots = Layout(self.template), Slots.empty(slots, device)
         self.theta, self.m, self.v = (torch.zeros(slots, self.layout.size, device=device, dtype=dtype) for _ in "123")
@@ -228,7 +228,22 @@ class Population:
         self.wrong, self.right = (torch.zeros(bins, slots, dtype=torch.int64, device=device) for _ in "12")
         self.step, self.validate = Program(self._step), Program(self._validate)
         self.draws = [Program(partial(self._draw, number)) for number in range(len(self.data))]
+        self.uncompiled = self._compile() if self.how.compile else ""
         self.uncaptured = self._capture()
+
+    def _compile(self) -> str:
+        """Compile the losses and their gradients; says why not where it cannot be."""
+        plain, self.losses = self.losses, torch.compile(self._losses, dynamic=False)
+        try:
+            with numerics(self.how, self.device):
+                losses = self.losses(self.leaves, self.inputs[0], self.targets[0])
+                torch.autograd.grad(losses.sum(), list(self.leaves.values()), allow_unused=True)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            self.losses = plain
+            return f"{type(error).__name__}: {error}".splitlines()[0]
+        return ""
 
     def _capture(self) -> str:
         """On a GPU, while every slot is empty and nothing can be updated; says why not where it cannot be."""
@@ -237,7 +252,7 @@ class Population:
         if self.unmapped:
             return "the module is called as it is"
         pool, reasons = torch.cuda.graph_pool_handle(), []
-        with self._numerics():
+        with numerics(self.how, self.device):
             for program in (self.step, self.validate, *self.draws):
                 reasons.append(program.capture(pool))
         return next((reason for reason in reasons if reason), "")
@@ -323,7 +338,7 @@ class Population:
         """Train every slot for `validate_every` steps and validate it; `poll` is called between steps."""
         present = {self.tasks[spec.task] for spec in self.members if spec is not None}
         self.slots.loss.zero_()
-        with self._numerics():
+        with numerics(self.how, self.device):
             for done in range(self.how.validate_every):
                 if done % self.ahead == 0:
                     for number in present:
@@ -355,25 +370,6 @@ class Population:
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(int(Rng.seeded(spec.seed, "torch", int(self.slots.step[0])).words(1)[0]))
             yield
-
-    @contextmanager
-    def _numerics(self) -> Iterator[None]:
-        """float32 multiplied strictly or in TF32, as the spec says; on a GPU nothing whose order is left to chance."""
-        before = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
-        memory: Any = torch.utils.deterministic
-        filling = memory.fill_uninitialized_memory
-        torch.set_float32_matmul_precision("high" if self.how.precision == "tf32" else "highest")
-        if self.device.type == "cuda":
-            torch.use_deterministic_algorithms(True, warn_only=True)
-            memory.fill_uninitialized_memory = False
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", ".*deterministic.*")
-                yield
-        finally:
-            torch.set_float32_matmul_precision(before[0])
-            torch.use_deterministic_algorithms(before[1])
-            memory.fill_uninitialized_memory = filling
 
     def _logits(self, params: dict[str, Tensor], inputs: Tensor) -> Float[Tensor, "slots rows time answers"]:
         return member_logits(self.template, self.count, params, self.buffers, inputs)
@@ -479,3 +475,26 @@ def _padded(x: Tensor, size: tuple[int, int], value: int) -> Tensor:
 
 def template_of(like: RunSpec, device: torch.device, dtype: torch.dtype) -> nn.Module:
     return like.model.build(*like.task.shape, Rng.seeded(0, "initial")).to(device, dtype)
+
+
+@contextmanager
+def numerics(how: Training, device: torch.device) -> Iterator[None]:
+    """float32 multiplied strictly or in TF32, as the spec says; on a GPU nothing whose order is left to chance.
+
+    (A compiler makes its own choices, and worse ones where it is told so.)
+    """
+    before = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+    memory: Any = torch.utils.deterministic
+    filling = memory.fill_uninitialized_memory
+    torch.set_float32_matmul_precision("high" if how.precision == "tf32" else "highest")
+    if device.type == "cuda" and not how.compile:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        memory.fill_uninitialized_memory = False
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*deterministic.*")
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.use_deterministic_algorithms(before[1])
+        memory.fill_uninitialized_memory = filling

@@ -17,6 +17,7 @@ from torch import nn
 
 from assay.description import digest
 from assay.lab.checkpoint import Checkpoints
+from assay.lab.kernels import prepared
 from assay.lab.memory import slots_that_fit
 from assay.lab.population import Population, Report, Saved, unmappable
 from assay.record import Point
@@ -189,7 +190,7 @@ class Training:
     def _run(self) -> None:
         """With one population, as long as it lasts."""
         with _trouble():
-            population = Population(self.like, self.tasks, self.slots, self.device, unmapped=self.unmapped)
+            population = prepared(self.like, self.tasks, self.slots, self.device, self.unmapped)
         self.population = population
         while self._fill(population):
             population.keep()
@@ -247,11 +248,11 @@ class Training:
         if self.unmapped:
             notes["unmapped_because"] = self.unmapped
         if self.device.type == "cuda":
-            notes["graph"] = not population.uncaptured
-        if self.device.type == "cuda" and population.uncaptured:
-            notes["no_graph_because"] = population.uncaptured
+            notes |= _outcome("graph", population.uncaptured)
+        if self.like.training.compile:
+            notes |= _outcome("compiled", population.uncompiled)
         if self.halved:
-            notes["slots_before_memory_ran_out"] = self.halved
+            notes["slots_before_memory_ran_out"] = list(self.halved)
         return notes
 
     # -- when something goes wrong -------------------------------------------------------------------------------------
@@ -322,6 +323,10 @@ class Training:
             steps_per_second=every / spent,
             left=to_go / self.slots * spent / every,
         )
+
+
+def _outcome(what: str, why_not: str) -> dict[str, Any]:
+    return {what: not why_not} | ({f"not_{what}_because": why_not} if why_not else {})
 
 
 def usual_slots(like: RunSpec, runs: int, device: torch.device) -> int:

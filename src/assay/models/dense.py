@@ -1,9 +1,10 @@
-"""Linear maps and norms, applied to every moment alike, as the ops that do them in one kernel on a GPU."""
+"""Linear maps, norms and tables, applied to every moment alike, by the ops that do them in one kernel on a GPU."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from assay import ops
@@ -19,7 +20,7 @@ class Linear(nn.Linear):
         bias = self.weight.new_zeros(self.out_features) if self.bias is None else self.bias
         rows = x.reshape(len(x), 1, -1, x.shape[-1])
         y = ops.affine(rows, self.weight[None, None], bias[None, None], relu=self.relu)
-        return y.view(*x.shape[:-1], self.out_features)
+        return y.reshape(*x.shape[:-1], self.out_features)
 
 
 class LayerNorm(nn.LayerNorm):
@@ -29,4 +30,19 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(len(x), 1, -1, x.shape[-1])
-        return ops.layer_norm(rows, self.weight[None, None], self.bias[None, None]).view(x.shape)
+        return ops.layer_norm(rows, self.weight[None, None], self.bias[None, None]).reshape(x.shape)
+
+
+class Embedding(nn.Embedding):
+    """torch's. A small table is multiplied with unit vectors: its gradient is a product then, not a scattered sum."""
+
+    op: ClassVar[str] = "affine"
+    SMALL: ClassVar[int] = 128
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        count, width = self.weight.shape
+        if count > self.SMALL:
+            return super().forward(tokens)
+        units = (tokens.reshape(len(tokens), 1, -1, 1) == torch.arange(count, device=tokens.device)).to(self.weight)
+        nothing = self.weight.new_zeros(1, 1, width)
+        return ops.affine(units, self.weight.T[None, None], nothing).reshape(*tokens.shape, width)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from assay.models.dense import Linear
+from assay.models.dense import Embedding, Linear
 from assay.rng import Rng
 
 
@@ -29,9 +29,9 @@ def linear(rng: Rng, inputs: int, outputs: int, bias: bool = True, relu: bool = 
     return layer
 
 
-def embedding(rng: Rng, count: int, width: int) -> nn.Embedding:
+def embedding(rng: Rng, count: int, width: int) -> Embedding:
     """A table of N(0, 1) vectors."""
-    table: nn.Embedding = nn.utils.skip_init(nn.Embedding, count, width)
+    table: Embedding = nn.utils.skip_init(Embedding, count, width)
     table.weight = normal(rng, count, width)
     return table
 

@@ -42,7 +42,7 @@ class Fused:
         flags = "".join(f", bool {flag}" for flag in rule.flags)
         schema = f"(Tensor[] outputs, Tensor?[] grads, Tensor[] inputs{flags}) -> Tensor[]"
         self.backward = custom_op(f"{name}_backward", self._owned, mutates_args=(), schema=schema)
-        self.backward.register_fake(lambda outputs, grads, inputs, *flags: [torch.empty_like(x) for x in inputs])
+        self.backward.register_fake(lambda outputs, grads, inputs, *flags: [x.new_empty(x.shape) for x in inputs])
         self.backward.register_autograd(self._refuse_second)
         self.backward.register_vmap(self._refuse_batched)
 
@@ -69,12 +69,12 @@ class Fused:
     def _fake(self, *arguments: Any) -> Tensors | Tensor:
         if forward_ad._current_level >= 0:
             self._refuse_derivatives()
-        inputs, flags = self._split(arguments)
+        inputs, flags = self._split([_contiguous(x) for x in arguments])
         made: Tensors = self._kernel.outputs(*inputs, **flags)
         return made if len(made) > 1 else made[0]
 
     def _forward(self, *arguments: Any) -> Tensors | Tensor:
-        inputs, flags = self._split([x.contiguous() if isinstance(x, Tensor) else x for x in arguments])
+        inputs, flags = self._split([_contiguous(x) for x in arguments])
         made: Tensors = self._kernel.outputs(*inputs, **flags)
         if len(inputs[0]):
             self._kernel.forward(made, *inputs, **flags)
@@ -95,7 +95,7 @@ class Fused:
         """Gradients in memory of their own: an operator may not return parts of one tensor."""
         whole = ([x.contiguous() for x in some] for some in (outputs, inputs))
         made_of, given = whole
-        return [_own(grad) for grad in self._backward(made_of, grads, given, *flags)]
+        return [_own(grad.contiguous()) for grad in self._backward(made_of, grads, given, *flags)]
 
     def _keep(self, ctx: Any, inputs: Sequence[Any], output: Tensors | Tensor) -> None:
         tensors, flags = self._split(inputs)
@@ -178,6 +178,10 @@ def _plain() -> bool:
         and torch._C._len_torch_dispatch_stack() == 0
         and forward_ad._current_level < 0
     )
+
+
+def _contiguous(x: Any) -> Any:
+    return x.contiguous() if isinstance(x, Tensor) else x
 
 
 def _own(grad: Tensor) -> Tensor:
