@@ -72,7 +72,7 @@ def trace(like: RunSpec, slots: int, device: torch.device, watch: TorchDispatchM
             else torch.zeros(shape, dtype=torch.int64, device=device)
         )
         targets = torch.zeros(shape, dtype=torch.int64, device=device)
-        losses = losses_of(member_logits(template, slots, given, {}, inputs), targets)
+        losses = losses_of(member_logits(template, given, {}, inputs), targets)
         grads = torch.autograd.grad(losses.sum(), trained, allow_unused=True)
         del averages, grads
 

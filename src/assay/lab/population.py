@@ -48,19 +48,13 @@ def losses_of(
 
 
 def member_logits(
-    template: nn.Module, slots: int, params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor
+    template: nn.Module, params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor
 ) -> Float[Tensor, "slots rows time answers"]:
-    """Each slot's logits for its own inputs: a module with stacked parameters, mapped over the slots.
-
-    One slot alone is called as any module is.
-    """
+    """Each slot's logits for its own inputs: a module with stacked parameters, mapped over the slots."""
 
     def one(params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor) -> Tensor:
         return logits_of(lambda x: functional_call(template, (params, buffers), (x,)), inputs)
 
-    if slots == 1:
-        mine, own = ({name: x[0] for name, x in given.items()} for given in (params, buffers))
-        return one(mine, own, inputs[0])[None]
     with _with_rules_for_vmap():
         made: Tensor = vmap(one)(params, buffers, inputs)
     return made
@@ -94,10 +88,10 @@ def unmappable(like: RunSpec, device: torch.device) -> str:
     functorch._set_vmap_fallback_enabled(False)  # an operation without a rule would be a silent loop
     try:
         trained = [p.requires_grad_() for p in params.values()]
-        logits = member_logits(template, 2, params, buffers, inputs)
+        logits = member_logits(template, params, buffers, inputs)
         torch.autograd.grad(logits.sum(), trained, allow_unused=True)
         with torch.no_grad():
-            member_logits(template.eval(), 2, params, buffers, inputs)
+            member_logits(template.eval(), params, buffers, inputs)
     except Exception as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
     finally:
@@ -218,8 +212,7 @@ class Population:
         self.layout, self.slots = Layout(self.template), Slots.empty(slots, device)
         self.theta, self.m, self.v = (torch.zeros(slots, self.layout.size, device=device, dtype=dtype) for _ in "123")
         self.theta += self._row(self.template)  # so that what is in an empty slot can be computed with
-        self.buffers = {name: b.expand(slots, *b.shape).clone() for name, b in self.template.named_buffers()}
-        self.leaves = {name: p.detach().requires_grad_() for name, p in self.layout.views(self.theta).items()}
+        self.leaves, self.buffers = self._stacked() if slots > 1 else self._alone()
         self.members: list[RunSpec | None] = [None] * slots
         self.kept: dict[str, Tensor] = {}
         self._data(device)
@@ -230,6 +223,18 @@ class Population:
         self.draws = [Program(partial(self._draw, number)) for number in range(len(self.data))]
         self.uncompiled = self._compile() if self.how.compile else ""
         self.uncaptured = self._capture()
+
+    def _stacked(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What is differentiated, and the buffers, one entry per slot."""
+        leaves = {name: p.detach().requires_grad_() for name, p in self.layout.views(self.theta).items()}
+        return leaves, {name: b.expand(self.count, *b.shape).clone() for name, b in self.template.named_buffers()}
+
+    def _alone(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """One slot is the module itself: its parameters lie in the row."""
+        leaves: dict[str, Tensor] = dict(self.template.named_parameters())
+        for name, row in self.layout.views(self.theta).items():
+            leaves[name].data = row[0]
+        return leaves, {name: buffer[None] for name, buffer in self.template.named_buffers()}
 
     def _compile(self) -> str:
         """Compile the losses and their gradients; says why not where it cannot be."""
@@ -325,6 +330,8 @@ class Population:
 
     def module(self, slot: int) -> nn.Module:
         """The member of a slot as a module of its own (the same one at every call)."""
+        if self.count == 1:
+            return self.template
         with torch.no_grad():
             for name, p in self.template.named_parameters():
                 p.copy_(self.leaves[name][slot])
@@ -372,7 +379,9 @@ class Population:
             yield
 
     def _logits(self, params: dict[str, Tensor], inputs: Tensor) -> Float[Tensor, "slots rows time answers"]:
-        return member_logits(self.template, self.count, params, self.buffers, inputs)
+        if self.count == 1:
+            return logits_of(self.template, inputs[0])[None]
+        return member_logits(self.template, params, self.buffers, inputs)
 
     def _losses(self, params: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Float[Tensor, "slots"]:
         return losses_of(self._logits(params, inputs), targets)
