@@ -291,12 +291,12 @@ def main() -> None:
     todo = [case for case in (quick() if asked.quick else whole) if case.op in asked.only]
     settings = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ]
     record: Row = circumstances(device) | {
-        "command": " ".join([*settings, "python", "bench/ops.py", *sys.argv[1:]]),
+        "command": " ".join([*settings, command("ops.py")]),
         "threads": torch.get_num_threads(),
         "load": os.getloadavg()[0],
         "rows": [],
     }
-    record["versions"] = record["versions"] | {name: _version(name) for name in ("triton", "numba", "fla-core")}
+    record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba", "fla-core")}
     record["commit"] = asked.commit or record["commit"]
     if device.type == "cpu" and record["load"] > BUSY:
         print(f"the machine is busy (load {record['load']:.1f}): times will be wrong, ratios too", file=sys.stderr)
@@ -318,7 +318,13 @@ def main() -> None:
     show(Console(width=100, highlight=False), record)
 
 
-def _version(package: str) -> str:
+def command(script: str) -> str:
+    """How this was called, wherever the record was to be written."""
+    words = [f"bench/results/{Path(word).name}" if word.endswith(".json") else word for word in sys.argv[1:]]
+    return " ".join(["python", f"bench/{script}", *words])
+
+
+def version(package: str) -> str:
     with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
     return ""

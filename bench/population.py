@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import sys
+import re
 import time
+from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -32,11 +33,11 @@ from rich.table import Table
 
 from assay.lab.execute import circumstances
 from assay.lab.kernels import prepared
-from assay.lab.memory import traced
-from assay.lab.population import numerics
+from assay.lab.memory import Forecast
+from assay.lab.population import Population, numerics
 from assay.models import MODELS
 from assay.spec import RunSpec, run_spec
-from ops import _version, number
+from ops import command, number, version
 
 BARE = ("lstm", "e-lstm", "elman", "gru")  # without heads and feed-forward part
 SEVEN = ("transformer", "linear-transformer", "delta-net", "recurrent-delta", "srwm", "lstm", "e-lstm")
@@ -90,8 +91,9 @@ def measure(model: str, members: int, length: int, faster: bool, device: torch.d
         row["validate_ms"] = timed(population.validate, 2, device) / population.how.validate_every / members
     if cuda:
         row["memory_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
-    few, more = (traced(runs[0], slots, device) for slots in (2, 4))
-    row["predicted_mib"] = (few + (more - few) / 2 * (members - 2)) / 2**20
+    row["predicted_mib"] = Forecast(runs[0], [runs[0].task], device)(members) / 2**20
+    if cuda and members == 64:
+        row["profile_ms"] = profile(population)
     if model in PUBLISHED and length in (50, 100):
         row["published_ms"] = PUBLISHED[model][length == 100]
     return row
@@ -111,6 +113,18 @@ def _compile(case: tuple[str, int, bool]) -> None:
     with suppress(Exception):  # the measurement will say it
         run = spec(model, length, 0, faster)
         prepared(run, [run.task], 64, torch.device("cuda"))
+
+
+def profile(population: Population) -> dict[str, float]:
+    """Where the time of a step goes on the device: milliseconds by the name of the kernel, the longest first."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        population.step()
+        torch.cuda.synchronize()
+    spent: dict[str, float] = defaultdict(float)
+    for kernel in seen.key_averages():
+        name = re.sub(r"^void |at::native::|\(anonymous namespace\)::", "", kernel.key)
+        spent[re.split(r"[<(]", name)[0][:60]] += kernel.device_time_total / 1000
+    return dict(sorted(spent.items(), key=lambda pair: -pair[1])[:12])
 
 
 def timed(work: Any, calls: int, device: torch.device) -> float:
@@ -134,8 +148,13 @@ def show(console: Console, record: Row) -> None:
         for length in sorted({row["time"] for row in record["rows"]}):
             rows = [r for r in record["rows"] if r["time"] == length and r["compiled_tf32"] == faster]
             if rows:
+                failed = [r for r in rows if "failed" in r]
+                rows = [r for r in rows if "failed" not in r]
                 title = f"T = {length}, {'compiled, TF32' if faster else 'strict float32'}, ms per member and step"
                 console.print(_table(title, rows))
+                for row in failed:
+                    console.print(f"{row['model']}, {row['members']} members: {row['failed'][:80]}", markup=False)
+                console.print()
     console.print(f"from the command to the first step: {record['cold_start_s']:.1f} s")
 
 
@@ -146,9 +165,6 @@ def _table(title: str, rows: list[Row]) -> Table:
         table.add_column(name, justify="left" if name == "model" else "right")
     for row in rows:
         said = {"model": row["model"], "members": str(row["members"])}
-        if "failed" in row:
-            table.add_row(said["model"], said["members"], row["failed"][:40])
-            continue
         said |= {"step": number(row["step_ms"]), "round": number(row["round_ms"])}
         said |= {"start s": f"{row['start_s']:.1f}", "predicted": f"{row['predicted_mib']:,.0f}"}
         said["graph"] = "no" if row["uncaptured"] else "yes"
@@ -185,8 +201,8 @@ def main() -> None:
     asked = options.parse_args()
     device, begin = torch.device(asked.device), time.monotonic()
     torch.set_num_threads(1)
-    record: Row = circumstances(device) | {"command": " ".join(["python", "bench/population.py", *sys.argv[1:]])}
-    record["versions"] = record["versions"] | {name: _version(name) for name in ("triton", "numba")}
+    record: Row = circumstances(device) | {"command": command("population.py")}
+    record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba")}
     record["commit"] = asked.commit or record["commit"]
     record["rows"], todo = [], cases(asked)
     with Progress(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +12,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from assay.lab.population import losses_of, member_logits, template_of
+from assay.lab.data import TrainingData
+from assay.lab.population import losses_of, member_logits, steps_ahead, template_of
 from assay.spec import RunSpec
+from assay.tasks.task import Task
 
 MOST = 256  # beyond that a GPU is full, and a member costs as much as ever
 SHARE = 0.7  # of the free memory; the rest is for the allocator's rounding, test sets and libraries
@@ -84,10 +86,40 @@ def traced(like: RunSpec, slots: int, device: torch.device) -> int:
     return peak.most
 
 
-def slots_that_fit(like: RunSpec, wanted: int, device: torch.device) -> int:
+class Forecast:
+    """The bytes that a population of any number of slots will hold at its peak: what stays, and the larger of a step
+    and a draw of data."""
+
+    def __init__(self, like: RunSpec, tasks: Sequence[Task], device: torch.device) -> None:
+        self.like, self.device = like, device
+        few, more = (traced(like, slots, device) for slots in (2, 4))
+        self.each = (more - few) / 2
+        self.base = few - 2 * self.each
+        numbers = sum(p.numel() for p in template_of(like, torch.device("cpu"), torch.float32).parameters())
+        self.kept = 5 * 4 * numbers  # parameters, Adam's two averages, and what is remembered of a round
+        self.drawn = max(_drawn(task, like) for task in tasks)
+
+    def __call__(self, slots: int) -> float:
+        how, ahead = self.like.training, steps_ahead(self.like.training, slots, self.device)
+        batch = slots * ahead * how.batch * how.lengths[1] * 8 * (1 + max(1, self.like.task.features))
+        step, draw = self.base + self.each * slots, (self.kept + self.drawn * ahead) * slots
+        return batch + max(step, draw)
+
+
+def _drawn(task: Task, like: RunSpec) -> int:
+    """The bytes that a draw holds for each member and step."""
+    peak, cpu = Peak(), torch.device("cpu")
+    data, one = TrainingData(task, like.training, cpu), torch.ones(1, dtype=torch.int64)
+    data.draw(one, one, 1)  # tables are made once
+    with peak:
+        data.draw(one, one, 1)
+    return peak.most
+
+
+def slots_that_fit(like: RunSpec, tasks: Sequence[Task], wanted: int, device: torch.device) -> int:
     """How many of the wanted slots a GPU has room for: at least one."""
     free, _ = torch.cuda.mem_get_info(device)
-    few, more = (traced(like, slots, device) for slots in (2, 4))
-    each = (more - few) / 2
-    room = int((free * SHARE - (few - 2 * each)) / each)
-    return max(1, min(wanted, MOST, room))
+    forecast, slots = Forecast(like, tasks, device), max(1, min(wanted, MOST))
+    while slots > 1 and forecast(slots) > SHARE * free:
+        slots -= 1
+    return slots

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from assay.lab.data import TrainingData, held_out
+from assay.lab.data import ATTEMPTS, TrainingData, held_out
 from assay.lab.evaluate import answers_of, logits_of
 from assay.lab.graphs import Program
 from assay.models.skeleton import Foreign
@@ -265,8 +265,7 @@ class Population:
     def _data(self, device: torch.device) -> None:
         how = self.how
         self.data = [TrainingData(task, how, device) for task in self.tasks]
-        each = 3 * self.count * how.batch * how.lengths[1]
-        self.ahead = max(1, min(how.validate_every, DRAWN_TOKENS[device.type] // each))
+        self.ahead = steps_ahead(how, self.count, device)
         shape = (self.ahead, self.count, how.batch, how.lengths[1])
         features = next(iter(self.tasks)).features
         self.inputs = (
@@ -480,6 +479,12 @@ def _padded(x: Tensor, size: tuple[int, int], value: int) -> Tensor:
     filled = x.new_full((*size, *x.shape[2:]), value)
     filled[: x.shape[0], : x.shape[1]] = x
     return filled
+
+
+def steps_ahead(how: Training, slots: int, device: torch.device) -> int:
+    """For how many steps data is drawn at once."""
+    tokens = ATTEMPTS * slots * how.batch * how.lengths[1]
+    return max(1, min(how.validate_every, DRAWN_TOKENS[device.type] // tokens))
 
 
 def template_of(like: RunSpec, device: torch.device, dtype: torch.dtype) -> nn.Module:

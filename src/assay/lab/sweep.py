@@ -92,10 +92,10 @@ def _pieces(
     specs: list[RunSpec], todo: list[RunSpec], place: torch.device, jobs: int, slots: int | None
 ) -> deque[Piece]:
     """The slots follow from all runs that were asked for, so that who is resumed has as many as before."""
-    size = {program: len(those) for program, those in grouped(specs).items()}
+    whole = grouped(specs)
     pieces: deque[Piece] = deque()
     for program, those in grouped(todo).items():
-        count = min(slots, size[program]) if slots else usual_slots(those[0], size[program], place)
+        count = min(slots, len(whole[program])) if slots else usual_slots(whole[program], place)
         parts = 1 if place.type == "cuda" else len(those) if count == 1 else jobs
         pieces.extend(Piece(those[i::parts], count) for i in range(min(parts, len(those))))
     return pieces

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -160,9 +160,9 @@ class Training:
         self.waiting = deque(Member(spec) for spec in specs)
         self.device, self.host, self.checkpoints = device, host, checkpoints
         self.like = self.waiting[0].spec
-        self.tasks: list[Task] = list(dict.fromkeys(member.spec.task for member in self.waiting))
+        self.tasks = tasks_of(member.spec for member in self.waiting)
         self.unmapped = unmappable(self.like, device)
-        self.slots = 1 if self.unmapped else slots or usual_slots(self.like, len(self.waiting), device)
+        self.slots = 1 if self.unmapped else slots or usual_slots([member.spec for member in self.waiting], device)
         self.inside: dict[int, Member] = {}
         self.kept: dict[int, tuple[Member, Mark]] = {}  # who was where when the population last kept its slots
         self.ended = {"solved": 0, "diverged": 0, "steps": 0, "failed": 0}
@@ -329,6 +329,12 @@ def _outcome(what: str, why_not: str) -> dict[str, Any]:
     return {what: not why_not} | ({f"not_{what}_because": why_not} if why_not else {})
 
 
-def usual_slots(like: RunSpec, runs: int, device: torch.device) -> int:
+def usual_slots(specs: Sequence[RunSpec], device: torch.device) -> int:
     """On a GPU as many as there are runs and memory; on a CPU one, since stacking gains nothing there."""
-    return slots_that_fit(like, runs, device) if device.type == "cuda" else 1
+    if device.type == "cpu":
+        return 1
+    return slots_that_fit(specs[0], tasks_of(specs), len(specs), device)
+
+
+def tasks_of(specs: Iterable[RunSpec]) -> list[Task]:
+    return list(dict.fromkeys(spec.task for spec in specs))
