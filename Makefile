@@ -42,3 +42,4 @@ bench: .venv/.installed-dev
 	$(BIN)/python bench/tasks.py
 	$(BIN)/python bench/models.py
 	$(BIN)/python bench/ops.py
+	$(BIN)/python bench/population.py

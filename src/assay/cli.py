@@ -35,7 +35,7 @@ OnDevice = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Processes side by side on the CPU.")]
 Slots = Annotated[
     int | None,
-    typer.Option("--slots", min=1, help="Runs in one program [default: what fits on a GPU; 1 on a CPU]."),
+    typer.Option("--slots", min=1, help="Runs in one program; if left out, what fits on a GPU, 1 on a CPU."),
 ]
 Every = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]
 STORE = Path("assay-store")

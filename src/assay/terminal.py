@@ -7,9 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from rich.console import Console
+import rich.live
+from rich.console import Console, Group
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from assay.lab.sweep import Event
@@ -37,23 +38,24 @@ class Live:
         self.bars: dict[int, TaskID] = {}
         self.verdicts: Counter[str] = Counter()
         self.steps, self.begun, self.spoken = 0, time.monotonic(), time.monotonic()
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=10),
+        self.runs = Progress(
+            TextColumn("[bold]all runs"),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
+            TimeElapsedColumn(),
             TextColumn("{task.fields[said]}"),
-            console=console,
-            disable=quiet or not console.is_terminal,
-            transient=True,
         )
-        self.all = self.progress.add_task("[bold]all runs", total=self.total, said="")
+        self.lines = Progress(TextColumn("{task.description}"), TextColumn("{task.fields[said]}"))
+        self.all = self.runs.add_task("", total=self.total, said="")
+        self.shown = rich.live.Live(Group(self.runs, self.lines), console=console, transient=True)
 
     def __enter__(self) -> Live:
-        self.progress.start()
+        if not self.quiet and self.console.is_terminal:
+            self.shown.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        self.shown.stop()
 
     def tell(self, event: Event) -> None:
         if event.status:
@@ -63,25 +65,20 @@ class Live:
 
     def _status(self, source: int, status: Status) -> None:
         if source not in self.bars:
-            self.bars[source] = self.progress.add_task("", total=1, said="")
-        self.progress.update(
-            self.bars[source],
-            description=escape(name_of(status)),
-            completed=status.step,
-            total=status.steps,
-            visible=status.alive > 0,
-            said=standing(status),
-        )
+            self.bars[source] = self.lines.add_task("", total=None, said="")
+        named, on = escape(name_of(status)), status.alive > 0
+        self.lines.update(self.bars[source], description=named, visible=on, said=standing(status))
         if not self._speaks or time.monotonic() - self.spoken < self.SELDOM:
             return
         self.spoken = time.monotonic()
-        self.console.print(f"{name_of(status)}: step {status.step:,}, {standing(status)}", markup=False)
+        self.console.print(f"{name_of(status)}: {standing(status)}", markup=False)
 
     def _record(self, record: Record) -> None:
         self.verdicts[record.verdict] += 1
         self.steps += record.steps
         done = sum(self.verdicts.values())
-        self.progress.update(self.all, completed=done, said=f"{self.verdicts['solved']} solved")
+        ends = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common(3))
+        self.runs.update(self.all, completed=done, said=ends)
         if self._speaks:
             said = f"[{done}/{self.total}] {record.task} {record.model} seed {record.seed}: {outcome(record)}"
             self.console.print(said, markup=False)
@@ -98,23 +95,27 @@ class Live:
         return f"{sum(self.verdicts.values())} runs in {clock(spent)}: {ends}; {rate}"
 
 
-def name_of(status: Status) -> str:
+def name_of(status: Status, width: int = 29) -> str:
     """
     >>> name_of(Status("lstm", ("parity", "dyck-1"), *[0] * 13))
-    'lstm on parity + 1'
+    'lstm parity + 1'
     """
     first, *others = status.tasks
-    return f"{status.model} on {first}" + (f" + {len(others)}" if others else "")
+    more = f" + {len(others)}" if others else ""
+    named = f"{status.model} {first}"
+    room = width - len(more)
+    return (named if len(named) <= room else named[: room - 1] + "…") + more
 
 
 def standing(status: Status) -> str:
-    """How a population is getting on, in half a line."""
+    """How a population is getting on, in 70 columns: who is in it, accuracy at best and in the middle, speed, time."""
+    left = f"{clock(status.left)} left"
     if status.slots == 1 and not status.waiting:
-        loss = f"loss {status.loss:.3f}, accuracy {percent(status.best)} %"
-        return f"{loss}, {status.steps_per_second:.3g} steps/s, {clock(status.left)} left"
-    ends = f"{status.alive} on, {status.waiting} to come, {status.solved} solved, {status.diverged} diverged"
+        where = f"step {status.step:,} of {status.steps:,}, loss {status.loss:.3f}, {percent(status.best)} %"
+        return f"{where}, {status.steps_per_second:.3g}/s, {left}"
+    ends = f"{status.alive} on + {status.waiting}, {status.solved} solved, {status.diverged} diverged"
     rate = f"{status.steps_per_second:.3g} x {status.alive} steps/s"
-    return f"{ends}; {percent(status.best)}/{percent(status.median)} %; {rate}; {clock(status.left)}"
+    return f"{ends}, {percent(status.best)}/{percent(status.median)} %, {rate}, {left}"
 
 
 def clock(seconds: float) -> str:

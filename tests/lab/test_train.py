@@ -271,3 +271,20 @@ def test_a_compiled_population_computes_the_same(monkeypatch: pytest.MonkeyPatch
 
 
 MANY = ("lstm", "transformer", "srwm", "recurrent-delta")
+
+
+class Recurrent(nn.Module):
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.table, self.rnn, self.read = nn.Embedding(vocab, 8), nn.GRU(8, 8, batch_first=True), nn.Linear(8, answers)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.read(self.rnn(self.table(tokens))[0])
+
+
+def test_who_cannot_be_mapped_is_trained_alone_and_the_record_says_why():
+    records = execute_all([run(seed, model=Foreign.of(Recurrent)) for seed in range(2)], CPU, slots=2)
+    for record in records:
+        assert record.population["slots"] == 1
+        assert "gru" in record.population["unmapped_because"].lower()
+        assert record.steps == 40

@@ -17,8 +17,9 @@ from assay.record import LengthScore, Score, Verdict
 from assay.spec import RunSpec
 from assay.tasks.task import IGNORE
 
-CHUNK_TOKENS = 1 << 15  # read at once; a model whose state grows with its input is given squares of the length
-CHUNK_PAIRS = 1 << 23
+# Tokens read at once; of a model whose state grows with its input, pairs of tokens.
+CHUNK_TOKENS = {"cpu": 1 << 15, "cuda": 1 << 18}
+CHUNK_PAIRS = {"cpu": 1 << 23, "cuda": 1 << 26}
 
 
 def logits_of(model: Callable[[Tensor], Any], inputs: Tensor) -> Float[Tensor, "rows time answers"]:
@@ -36,9 +37,9 @@ def answers_of(logits: Float[Tensor, "*rows answers"]) -> Int[Tensor, "*rows"]:
 @torch.no_grad()
 def predict(model: nn.Module, inputs: Tensor) -> Int[Tensor, "rows time"]:
     """What a model answers everywhere."""
-    length = inputs.shape[1]
+    length, where = inputs.shape[1], inputs.device.type
     grows = not isinstance(model, Causal) or model.state_floats(2) > model.state_floats(1)
-    rows = max(1, CHUNK_PAIRS // length**2 if grows else CHUNK_TOKENS // length)
+    rows = max(1, CHUNK_PAIRS[where] // length**2 if grows else CHUNK_TOKENS[where] // length)
     model.eval()
     said = []
     for chunk in inputs.split(rows):
@@ -58,9 +59,10 @@ class Marks:
 
     @classmethod
     def of(cls, model: nn.Module, held: HeldOut) -> Marks:
-        said = predict(model, held.batch.inputs)
-        asked = held.batch.targets != IGNORE
-        return cls(held, said, asked, (said == held.batch.targets) & asked)
+        """Counted on the host: what follows is many small questions."""
+        said, targets = predict(model, held.batch.inputs).cpu(), held.batch.targets.cpu()
+        asked = targets != IGNORE
+        return cls(held, said, asked, (said == targets) & asked)
 
     def sequences(self, rows: Tensor | slice = slice(None)) -> float:
         """The share of rows that are right wherever they are asked."""
@@ -71,9 +73,9 @@ class Marks:
         return float(self.right[rows].sum() / self.asked[rows].sum().clamp(min=1))
 
     def score(self, name: str, probe: str = "") -> Score:
-        by_length = []
-        for length in self.held.lengths.unique().tolist():
-            rows = self.held.lengths == length
+        by_length, lengths = [], self.held.lengths.cpu()
+        for length in lengths.unique().tolist():
+            rows = lengths == length
             by_length.append(
                 LengthScore(
                     length=length, rows=int(rows.sum()), sequences=self.sequences(rows), answers=self.answers(rows)
@@ -106,7 +108,7 @@ def examine(model: nn.Module, spec: RunSpec, device: torch.device) -> tuple[tupl
             marks = Marks.of(model, held)
             scores.append(marks.score(window.name, probe))
             if not probe and window == spec.testing.bins[0]:
-                truth = favourite(held.batch.targets[marks.asked])
+                truth = favourite(held.batch.targets.cpu()[marks.asked])
                 collapsed = scores[-1].favourite >= 0.999 > truth
     return tuple(scores), collapsed
 
