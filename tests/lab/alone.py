@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from assay.lab import stacking
 from assay.lab.data import TrainingData
 from assay.lab.evaluate import logits_of
-from assay.rng import Rng
 from assay.spec import RunSpec
 from assay.tasks.task import IGNORE, Batch
 
@@ -23,7 +23,7 @@ def batch(spec: RunSpec, number: int, device: torch.device = DEVICE) -> Batch:
 
 
 def built(spec: RunSpec, dtype: torch.dtype = torch.float64, device: torch.device = DEVICE) -> nn.Module:
-    return spec.model.build(*spec.task.shape, Rng.seeded(spec.seed, "initial")).to(device, dtype)
+    return stacking.built(spec, device, dtype)
 
 
 def loss_of(model: nn.Module, given: Batch) -> torch.Tensor:

@@ -13,10 +13,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.description import BadInput
 from assay.lab import evaluate
 from assay.lab.data import held_out
 from assay.lab.evaluate import examine
-from assay.lab.population import EXPLODED, Population, Slots, unmappable
+from assay.lab.population import EXPLODED, Population, Slots
+from assay.lab.stacking import unmappable
 from assay.models import MODELS
 from assay.models.skeleton import Foreign
 from assay.spec import RunSpec, run_spec
@@ -294,3 +296,106 @@ def test_what_cannot_be_mapped_is_called_as_it_is(factory: type[nn.Module]):
 
 def test_randomness_is_a_reason_to_call_a_module_as_it_is():
     assert "random" in unmappable(run(Foreign.of(Encoder, dropout=0.5)), DEVICE)
+
+
+class Frozen(nn.Module):
+    """Has a parameter that is not learned, and a complex buffer."""
+
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.table, self.read = nn.Embedding(vocab, 8), nn.Linear(8, answers)
+        self.fixed = nn.Parameter(torch.randn(8), requires_grad=False)
+        self.register_buffer("turn", torch.polar(torch.ones(4), torch.randn(4)))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        pairs = torch.view_as_complex((self.table(tokens) * self.fixed).unflatten(-1, (4, 2)))
+        return self.read(torch.view_as_real(pairs * self.turn.to(pairs.dtype)).flatten(-2))
+
+
+class Counting(nn.Module):
+    """Writes to a buffer at every call in training."""
+
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocab, answers)
+        self.register_buffer("mean", torch.zeros(answers))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits = self.table(tokens)
+        if self.training:
+            self.mean.mul_(0.9).add_(logits.detach().mean((0, 1)))
+        return logits - 0.1 * self.mean
+
+
+class Replacing(Counting):
+    """Puts another tensor in its place."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits = self.table(tokens)
+        if self.training:
+            self.mean = self.mean * 0.9 + logits.detach().mean((0, 1))
+        return logits - 0.1 * self.mean
+
+
+class Private(nn.Module):
+    """Has numbers from its seed that nobody is told of."""
+
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.table, self.secret = nn.Embedding(vocab, 8), torch.randn(8, answers)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.table(tokens) @ self.secret.to(self.table.weight)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("factory", [Frozen, Counting, Replacing, Private])
+def test_what_a_module_does_not_learn_is_its_member_s_own(factory: type[nn.Module], slots: int):
+    """Also after the steps have run out within a round, and for the second member of a slot."""
+    specs = [run(Foreign.of(factory), seed=k, steps=7) for k in (3, 4, 5)]
+    why = unmappable(specs[0], DEVICE)
+    assert bool(why) == (factory in (Replacing, Private)), why
+    slots = 1 if why else slots
+    population = Population(specs[0], [specs[0].task], slots, DEVICE, torch.float64, unmapped=why)
+    for first in range(0, 3, slots):
+        for slot, spec in enumerate(specs[first : first + slots]):
+            population.admit(slot, spec)
+        population.round()
+        for slot, spec in enumerate(specs[first : first + slots]):
+            module, alone = population.module(slot), trained(spec, 7)[0]
+            torch.testing.assert_close(flat(module), flat(alone), rtol=0, atol=1e-10)
+            for mine, other in zip(module.buffers(), alone.buffers(), strict=True):
+                torch.testing.assert_close(mine, other.to(mine.dtype), rtol=0, atol=1e-7)
+
+
+def test_complex_parameters_are_refused():
+    with pytest.raises(BadInput, match="complex parameters"):
+        populated([run(Foreign.of(Complex))])
+
+
+class Complex(Private):
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__(vocab, features, answers)
+        self.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+
+
+def test_a_slot_that_was_never_used_holds_numbers():
+    population = populated([run("gru")], slots=3)
+    population.round()
+    assert population.theta.isfinite().all()
+
+
+def test_real_valued_inputs_and_a_schedule_across_a_resume():
+    how = {"schedule": "cosine", "warmup": 15, "steps": 40, "clip": 0.5, "lengths": [5, 9]}
+    specs = [run("gru", seed=k, task="nearest-neighbour", **how) for k in (1, 2)]
+    whole, part = populated(specs, dtype=torch.float32), populated(specs, dtype=torch.float32)
+    told = [whole.round() for _ in range(3)][-1]
+    part.round()
+    part.keep()
+    saved = [part.saved(slot) for slot in (0, 1)]
+    other = populated(specs, dtype=torch.float32)
+    for slot, spec in enumerate(specs):
+        other.admit(slot, spec, saved[slot], 10)
+    other.round()
+    assert other.round() == told
+    assert torch.equal(rows(other), rows(whole))

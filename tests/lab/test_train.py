@@ -288,3 +288,23 @@ def test_who_cannot_be_mapped_is_trained_alone_and_the_record_says_why():
         assert record.population["slots"] == 1
         assert "gru" in record.population["unmapped_because"].lower()
         assert record.steps == 40
+
+
+def test_a_checkpoint_with_other_buffers_is_no_checkpoint(tmp_path: Path):
+    spec = run(steps=30)
+    with pytest.raises(KeyboardInterrupt):
+        execute_all([spec], CPU, poll=Interrupt(15), checkpoints=Checkpoints(tmp_path))
+    known, saved = Checkpoints(tmp_path).resumed(spec.digest)
+    assert [point["step"] for point in known["curve"]] == [10]
+    Checkpoints(tmp_path).write([(known | {"step": 20}, saved._replace(buffers={"new": torch.ones(2)}))])
+    (record,) = execute_all([spec], CPU, checkpoints=Checkpoints(tmp_path))
+    assert record.verdict != "failed"
+
+
+def test_long_curves_do_not_burst_a_checkpoint(tmp_path: Path):
+    population = Population(run(), [run().task], 1, CPU)
+    population.keep()
+    point = {"step": 1, "loss": 0.1234567890123, "sequences": {"Val0": 0.1, "Val1": 0.2}, "answers": {"Val0": 0.1}}
+    known = {"digest": "a", "step": 5, "points": 10**6, "perfect": 0, "solved_at": None, "seconds": 0.0}
+    Checkpoints(tmp_path).write([(known | {"curve": [point] * 10**6}, population.saved(0))])
+    assert len(Checkpoints(tmp_path).resumed("a").facts["curve"]) == 10**6

@@ -1,8 +1,9 @@
 """Members on their way, on disk, so that whoever is interrupted goes on where it was.
 
-A file holds all members of one population: their parameters and Adam's averages as tensors, the rest as JSON in its
-header. Since a member depends on nothing but itself, it can be taken up in any slot of any population, by any process.
-The files lie in the store; one is deleted when every member in it has a record, or is further on in another.
+A file holds all members of one population: their parameters and Adam's averages as tensors, their curves as the bytes
+of a JSON text, and what else is known of them as JSON in its header, which can be read alone. Since a member depends on
+nothing but itself, it can be taken up in any slot of any population, by any process. The files lie in the store; one is
+deleted when every member in it has a record, or is further on in another.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from assay.lab.population import Saved
 from assay.record import write_synced
 
 EVERY = 30.0  # seconds between checkpoints
+ABANDONED = 600.0  # seconds after which a file that is being written no longer is
 FOLDER = "checkpoints"
-FORMAT = "1"
+FORMAT = "2"
 
 
 class Resumed(NamedTuple):
@@ -52,7 +54,9 @@ class Checkpoints:
         tensors: dict[str, torch.Tensor] = {}
         known = []
         for i, (facts, saved) in enumerate(members):
-            known.append(facts)
+            known.append({name: value for name, value in facts.items() if name != "curve"})
+            curve = bytearray(json.dumps(facts["curve"]).encode())
+            tensors[f"{i} curve"] = torch.frombuffer(curve, dtype=torch.uint8)
             tensors |= {f"{i} {name}": getattr(saved, name).contiguous() for name in ("theta", "m", "v")}
             tensors |= {f"{i} buffer {name}": buffer.contiguous() for name, buffer in saved.buffers.items()}
         write_synced(self.path, save(tensors, {"assay": FORMAT, "members": json.dumps(known)}))
@@ -70,11 +74,12 @@ class Checkpoints:
                 mine = {name.partition(" ")[2]: name for name in file.keys() if name.partition(" ")[0] == str(i)}  # noqa: SIM118
                 read = {name: file.get_tensor(where) for name, where in mine.items()}
                 buffers = {n.removeprefix("buffer "): x for n, x in read.items() if n.startswith("buffer ")}
+                facts["curve"] = json.loads(read["curve"].numpy().tobytes())
                 return Resumed(facts, Saved(read["theta"], read["m"], read["v"], buffers))
         return None
 
     def prune(self, finished: Iterable[str]) -> None:
-        """Delete the files that nobody would resume from."""
+        """Delete the files that nobody would resume from, and what is left of writes that were killed."""
         done = set(finished)
         best: dict[str, tuple[int, Path]] = {}
         for path, _, facts in self._all():
@@ -84,6 +89,10 @@ class Checkpoints:
         for path in self.folder.glob("*.safetensors"):
             if path not in wanted:
                 path.unlink(missing_ok=True)
+        for path in self.folder.glob(".*.tmp"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > ABANDONED:
+                    path.unlink()
 
     def _all(self) -> Iterator[tuple[Path, int, dict[str, Any]]]:
         for path in sorted(self.folder.glob("*.safetensors")):

@@ -13,7 +13,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.lab.data import TrainingData
-from assay.lab.population import losses_of, member_logits, steps_ahead, template_of
+from assay.lab.population import losses_of, steps_ahead
+from assay.lab.stacking import built, fixed, learned, member_logits
 from assay.spec import RunSpec
 from assay.tasks.task import Task
 
@@ -60,12 +61,14 @@ def _storage(x: Tensor) -> torch.UntypedStorage:
 def trace(like: RunSpec, slots: int, device: torch.device, watch: TorchDispatchMode) -> None:
     """Go through a training step with tensors that have no contents, watched."""
     how = like.training
-    template = template_of(like, torch.device("cpu"), torch.float32)
+    template = built(like, torch.device("cpu"))
     with FakeTensorMode(allow_non_fake_inputs=True), watch:
-        named = [*template.named_parameters(), *template.named_buffers()]
-        given = {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in named}
+        given, own = (
+            {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in named.items()}
+            for named in (learned(template), fixed(template))
+        )
         averages = [torch.empty_like(x) for x in given.values() for _ in range(4)]  # Adam's two, and two kept
-        trained = [given[name].requires_grad_() for name, _ in template.named_parameters()]
+        trained = [x.requires_grad_() for x in given.values()]
         shape = (slots, how.batch, how.lengths[1])
         features = like.task.features
         inputs = (
@@ -74,7 +77,7 @@ def trace(like: RunSpec, slots: int, device: torch.device, watch: TorchDispatchM
             else torch.zeros(shape, dtype=torch.int64, device=device)
         )
         targets = torch.zeros(shape, dtype=torch.int64, device=device)
-        losses = losses_of(member_logits(template, given, {}, inputs), targets)
+        losses = losses_of(member_logits(template, given, own, inputs), targets)
         grads = torch.autograd.grad(losses.sum(), trained, allow_unused=True)
         del averages, grads
 
@@ -95,7 +98,7 @@ class Forecast:
         few, more = (traced(like, slots, device) for slots in (2, 4))
         self.each = (more - few) / 2
         self.base = few - 2 * self.each
-        numbers = sum(p.numel() for p in template_of(like, torch.device("cpu"), torch.float32).parameters())
+        numbers = sum(p.numel() for p in learned(built(like, torch.device("cpu"))).values())
         self.kept = 5 * 4 * numbers  # parameters, Adam's two averages, and what is remembered of a round
         self.drawn = max(_drawn(task, like) for task in tasks)
 

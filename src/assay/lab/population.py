@@ -23,13 +23,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from assay.lab.data import ATTEMPTS, TrainingData, held_out
 from assay.lab.evaluate import answers_of, logits_of
 from assay.lab.graphs import Program
-from assay.models.skeleton import Foreign
+from assay.lab.stacking import Layout, built, fixed, learned, member_logits
 from assay.rng import Rng
 from assay.spec import RunSpec, Schedule, Training
 from assay.tasks.task import IGNORE, PAD, Task
@@ -45,89 +43,6 @@ def losses_of(
     """Each member's mean cross-entropy over what is asked of it; 0 where nothing is."""
     each = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), ignore_index=IGNORE, reduction="none")
     return each.view(len(targets), -1).sum(1) / (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
-
-
-def member_logits(
-    template: nn.Module, params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor
-) -> Float[Tensor, "slots rows time answers"]:
-    """Each slot's logits for its own inputs: a module with stacked parameters, mapped over the slots."""
-
-    def one(params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        return logits_of(lambda x: functional_call(template, (params, buffers), (x,)), inputs)
-
-    with _with_rules_for_vmap():
-        made: Tensor = vmap(one)(params, buffers, inputs)
-    return made
-
-
-@contextmanager
-def _with_rules_for_vmap() -> Iterator[None]:
-    """Attention of torch's own by its plain form: its fused ones have no such rules."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-
-
-def unmappable(like: RunSpec, device: torch.device) -> str:
-    """Why a module of somebody's own cannot be mapped over slots; empty where it can. Ours all can."""
-    if not isinstance(like.model, Foreign):
-        return ""
-    template = template_of(like, device, torch.float32)
-    params, buffers = (
-        {name: torch.stack([x.detach()] * 2) for name, x in named}
-        for named in (template.named_parameters(), template.named_buffers())
-    )
-    features = like.task.features
-    inputs = torch.zeros(2, 2, 3, features, device=device) if features else torch.ones(2, 2, 3, device=device).long()
-    functorch: Any = torch._C._functorch
-    loops = functorch._is_vmap_fallback_enabled()
-    functorch._set_vmap_fallback_enabled(False)  # an operation without a rule would be a silent loop
-    try:
-        trained = [p.requires_grad_() for p in params.values()]
-        logits = member_logits(template, params, buffers, inputs)
-        torch.autograd.grad(logits.sum(), trained, allow_unused=True)
-        with torch.no_grad():
-            member_logits(template.eval(), params, buffers, inputs)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0]
-    finally:
-        functorch._set_vmap_fallback_enabled(loops)
-    return ""
-
-
-class Layout:
-    """Where every parameter of a module stands in one row of numbers."""
-
-    ALIGNED = 16  # each begins at a multiple: no slot's memory lies differently from another's
-
-    def __init__(self, module: nn.Module) -> None:
-        self.shapes = {name: p.shape for name, p in module.named_parameters()}
-        self.starts, self.size = {}, 0
-        for name, shape in self.shapes.items():
-            self.starts[name] = self.size
-            self.size += -(-shape.numel() // self.ALIGNED) * self.ALIGNED
-
-    def views(self, rows: Float[Tensor, "slots size"]) -> dict[str, Tensor]:
-        """The parameters in rows of them, sharing memory."""
-        return {
-            name: rows[:, start : start + self.shapes[name].numel()].unflatten(1, self.shapes[name] or (1,))
-            if self.shapes[name]
-            else rows[:, start]
-            for name, start in self.starts.items()
-        }
-
-    def rows(self, parts: Sequence[Tensor | None], like: Float[Tensor, "slots size"]) -> Float[Tensor, "slots size"]:
-        """Rows made of one tensor [slots, ...] per parameter, zero where there is None."""
-        made = []
-        for part, shape in zip(parts, self.shapes.values(), strict=True):
-            made.append(like.new_zeros(len(like), shape.numel()) if part is None else part.reshape(len(like), -1))
-            if gap := -shape.numel() % self.ALIGNED:
-                made.append(like.new_zeros(len(like), gap))
-        return torch.cat(made, dim=1)
 
 
 @dataclass
@@ -154,6 +69,7 @@ class Slots:
         kinds = {"seed": torch.int64, "task": torch.int64, "step": torch.int64, "limit": torch.int64}
         kinds |= {"schedule": torch.int64, "diverged": torch.bool}
         made = {f.name: torch.zeros(count, dtype=kinds.get(f.name, torch.float64), device=device) for f in fields(cls)}
+        made["eps"] += 1.0  # so that an empty slot does not divide zero by zero
         return cls(**made)
 
     def set(self, slot: int, **values: float) -> None:
@@ -201,12 +117,13 @@ class Population:
         tasks: Sequence[Task],
         slots: int,
         device: torch.device,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
         unmapped: str = "",
     ) -> None:
         self.unmapped = unmapped  # why the module is called as it is, in a single slot
         self.how, self.device, self.count = like.training, device, slots
-        self.template = template_of(like, device, dtype)
+        self.template = built(like, device, dtype)
+        dtype = next(iter(learned(self.template).values())).dtype
         self.losses = self._losses
         self.tasks = {task: number for number, task in enumerate(tasks)}
         self.layout, self.slots = Layout(self.template), Slots.empty(slots, device)
@@ -216,7 +133,7 @@ class Population:
         self.members: list[RunSpec | None] = [None] * slots
         self.kept: dict[str, Tensor] = {}
         self._data(device)
-        self.validation = Validation(like, tasks, device)
+        self.validation = Validation(like, tasks, device, dtype)
         bins = len(self.validation.bins)
         self.wrong, self.right = (torch.zeros(bins, slots, dtype=torch.int64, device=device) for _ in "12")
         self.step, self.validate = Program(self._step), Program(self._validate)
@@ -225,16 +142,16 @@ class Population:
         self.uncaptured = self._capture()
 
     def _stacked(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What is differentiated, and the buffers, one entry per slot."""
+        """What is differentiated, and what is not learned, one entry per slot."""
         leaves = {name: p.detach().requires_grad_() for name, p in self.layout.views(self.theta).items()}
-        return leaves, {name: b.expand(self.count, *b.shape).clone() for name, b in self.template.named_buffers()}
+        return leaves, {name: x.expand(self.count, *x.shape).clone() for name, x in fixed(self.template).items()}
 
     def _alone(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """One slot is the module itself: its parameters lie in the row."""
-        leaves: dict[str, Tensor] = dict(self.template.named_parameters())
+        leaves: dict[str, Tensor] = {**learned(self.template)}
         for name, row in self.layout.views(self.theta).items():
             leaves[name].data = row[0]
-        return leaves, {name: buffer[None] for name, buffer in self.template.named_buffers()}
+        return leaves, {name: x[None] for name, x in fixed(self.template).items()}
 
     def _compile(self) -> str:
         """Compile the losses and their gradients; says why not where it cannot be."""
@@ -281,10 +198,14 @@ class Population:
     def admit(self, slot: int, spec: RunSpec, saved: Saved | None = None, step: int = 0) -> None:
         """Put a run into a slot: from its beginning, or as it was saved after some steps."""
         how = spec.training
-        if saved is None:
-            fresh = spec.model.build(*spec.task.shape, Rng.seeded(spec.seed, "initial")).to(self.theta)
+        if saved is None or self.count == 1:
+            fresh = built(spec, self.device, self.theta.dtype)
             theta = self._row(fresh)
-            saved = Saved(theta, torch.zeros_like(theta), torch.zeros_like(theta), dict(fresh.named_buffers()))
+            begun = Saved(theta, torch.zeros_like(theta), torch.zeros_like(theta), fixed(fresh))
+            saved = saved or begun
+            if self.count == 1:  # whatever else it has of its own, it has from its own seed
+                self.template = fresh
+                self.leaves, self.buffers = self._alone()
         with torch.no_grad():
             for rows, row in ((self.theta, saved.theta), (self.m, saved.m), (self.v, saved.v)):
                 rows[slot] = row
@@ -311,7 +232,12 @@ class Population:
 
     def _row(self, module: nn.Module) -> Float[Tensor, "size"]:
         """A module's parameters as a slot holds them."""
-        return self.layout.rows([p.detach()[None] for p in module.parameters()], self.theta[:1])[0]
+        return self.layout.rows([p.detach()[None] for p in learned(module).values()], self.theta[:1])[0]
+
+    def fits(self, saved: Saved) -> bool:
+        """Whether something saved is of this architecture's shapes."""
+        own = {name: x.shape[1:] for name, x in self.buffers.items()}
+        return saved.theta.shape == self.theta.shape[1:] and {n: x.shape for n, x in saved.buffers.items()} == own
 
     def vacate(self, slot: int) -> None:
         self.slots.set(slot, step=0, limit=0)
@@ -332,10 +258,10 @@ class Population:
         if self.count == 1:
             return self.template
         with torch.no_grad():
-            for name, p in self.template.named_parameters():
+            for name, p in learned(self.template).items():
                 p.copy_(self.leaves[name][slot])
-            for name, buffer in self.template.named_buffers():
-                buffer.copy_(self.buffers[name][slot])
+            for name, own in fixed(self.template).items():
+                own.copy_(self.buffers[name][slot])
         return self.template
 
     # -- a round -------------------------------------------------------------------------------------------------------
@@ -388,11 +314,26 @@ class Population:
     def _step(self) -> None:
         inputs, targets = (x.index_select(0, self.drawn)[0] for x in (self.inputs, self.targets))
         self.drawn.add_(1).clamp_(max=self.ahead - 1)
+        active, before = self.slots.active, {name: x.clone() for name, x in self.buffers.items()}
         with torch.enable_grad():
             losses = self.losses(self.leaves, inputs, targets)
             grads = torch.autograd.grad(losses.sum(), list(self.leaves.values()), allow_unused=True)
         with torch.no_grad():
+            self._settle(active, before)
             self._update(losses.detach(), self.layout.rows(grads, self.theta))
+
+    def _settle(self, active: Bool[Tensor, "slots"], before: dict[str, Tensor]) -> None:
+        """Buffers that a call has written to: those of members that have ended stay as they were."""
+        if self.count == 1:
+            for name, mine in self.buffers.items():
+                owner, _, leaf = name.rpartition(".")
+                buffers = self.template.get_submodule(owner)._buffers
+                new = buffers.get(leaf)
+                if new is not None and new.data_ptr() != mine.data_ptr():  # put in place of the old one
+                    mine.copy_(new[None])
+                    buffers[leaf] = mine[0]
+        for name, mine in self.buffers.items():
+            mine.copy_(torch.where(active.view(-1, *[1] * (mine.ndim - 1)), mine, before[name]))
 
     def _update(self, losses: Float[Tensor, "slots"], g: Float[Tensor, "slots size"]) -> None:
         """AdamW with rates of its own for every slot; none where the loss or the gradient is no longer a number."""
@@ -460,7 +401,7 @@ class Validation:
     All are made as wide as the bin allows and filled up with rows that ask nothing, whatever tasks there are.
     """
 
-    def __init__(self, like: RunSpec, tasks: Sequence[Task], device: torch.device) -> None:
+    def __init__(self, like: RunSpec, tasks: Sequence[Task], device: torch.device, dtype: torch.dtype) -> None:
         how = like.training
         self.bins = [window.name for window in how.validation]
         self.sets: list[tuple[Tensor, Tensor]] = []
@@ -470,6 +411,7 @@ class Validation:
             counted.append([(len(b.targets), int((b.targets != IGNORE).sum())) for b in held])
             size = how.validation_rows, window.high
             inputs = torch.stack([_padded(batch.inputs, size, PAD) for batch in held])
+            inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs
             self.sets.append((inputs, torch.stack([_padded(batch.targets, size, IGNORE) for batch in held])))
         self.rows = [[bin_[task][0] for bin_ in counted] for task in range(len(tasks))]
         self.asked = [[max(1, bin_[task][1]) for bin_ in counted] for task in range(len(tasks))]
@@ -485,10 +427,6 @@ def steps_ahead(how: Training, slots: int, device: torch.device) -> int:
     """For how many steps data is drawn at once."""
     tokens = ATTEMPTS * slots * how.batch * how.lengths[1]
     return max(1, min(how.validate_every, DRAWN_TOKENS[device.type] // tokens))
-
-
-def template_of(like: RunSpec, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    return like.model.build(*like.task.shape, Rng.seeded(0, "initial")).to(device, dtype)
 
 
 @contextmanager

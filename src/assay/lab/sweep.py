@@ -67,8 +67,6 @@ def sweep(
 ) -> None:
     """Carry out the pending runs. Interrupted, they are saved, and go on from there when they are asked for again."""
     todo, place = pending(specs, store), device_named(device)
-    if not todo:
-        return
     pieces = _pieces(specs, todo, place, jobs, slots)
     if place.type == "cpu" and min(jobs, len(pieces)) > 1:
         with _stoppable(at_once=True):
@@ -97,6 +95,7 @@ def _pieces(
     for program, those in grouped(todo).items():
         count = min(slots, len(whole[program])) if slots else usual_slots(whole[program], place)
         parts = 1 if place.type == "cuda" else len(those) if count == 1 else jobs
+        count = max(1, min(count, -(-len(whole[program]) // parts)))  # no process is given more than it can fill
         pieces.extend(Piece(those[i::parts], count) for i in range(min(parts, len(those))))
     return pieces
 
@@ -195,7 +194,8 @@ def _side_by_side(pieces: deque[Piece], store: Store, device: str, jobs: int, ev
                     _bury(worker, pieces, store, device, tell)
                     worker = Worker(worker.number, store, device, every)
                     workers.append(worker)
-                    occupy(worker)
+                    for idle in [w for w in workers if w.process.is_alive() and w.pipe not in busy]:
+                        occupy(idle)
                     continue
                 if event is None:
                     occupy(worker)
@@ -296,6 +296,9 @@ def _stoppable(*signals: signal.Signals, at_once: bool = False) -> Iterator[Call
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

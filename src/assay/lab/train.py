@@ -19,7 +19,8 @@ from assay.description import digest
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.kernels import prepared
 from assay.lab.memory import slots_that_fit
-from assay.lab.population import Population, Report, Saved, unmappable
+from assay.lab.population import Population, Report, Saved
+from assay.lab.stacking import unmappable
 from assay.record import Point
 from assay.spec import RunSpec
 from assay.tasks.task import Task
@@ -236,7 +237,7 @@ class Training:
         if self.checkpoints is None or member.saved is not None or member.step:
             return
         found = self.checkpoints.resumed(member.spec.digest)
-        if found and found.saved.theta.shape == population.theta.shape[1:]:
+        if found and population.fits(found.saved):
             member.resume(*found)
 
     def _failed(self, member: Member, error: BaseException) -> None:
