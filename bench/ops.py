@@ -36,6 +36,7 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 from torch import Tensor
 
+from assay.description import in_one_line
 from assay.lab.execute import circumstances
 from assay.ops import chosen
 from assay.ops.rules import RULES
@@ -77,12 +78,7 @@ def milliseconds(work: Callable[[], Any], device: torch.device) -> float:
     budget, bunch, slow = (60.0, 5.0, 200.0) if device.type == "cuda" else (300.0, 0.0, 1000.0)
 
     def span(calls: int) -> float:
-        _wait(device)
-        start = time.perf_counter()
-        for _ in range(calls):
-            work()
-        _wait(device)
-        return 1000 * (time.perf_counter() - start) / calls
+        return timed(work, calls, device)
 
     span(1)  # compiles, and lets others tune
     calls = max(1, int(bunch / span(1)))
@@ -92,7 +88,17 @@ def milliseconds(work: Callable[[], Any], device: torch.device) -> float:
     return statistics.median(span(calls) for _ in range(min(30, max(least, int(budget / (calls * once))))))
 
 
-def _wait(device: torch.device) -> None:
+def timed(work: Callable[[], Any], calls: int, device: torch.device) -> float:
+    """Milliseconds of a call, all of them waited for."""
+    wait(device)
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    wait(device)
+    return 1000 * (time.perf_counter() - start) / calls
+
+
+def wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
 
@@ -130,7 +136,7 @@ def measure(case: Case, contender: Contender, device: torch.device, exact: Exact
         if device.type == "cuda" and (contender.name != "reference" or case.time <= GRAPH_STEPS):
             row["graph_ms"] = replayed(both, device)
     except Exception as error:  # a peer that refuses, a graph that cannot be captured: said in the row
-        row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        row["failed"] = in_one_line(error)[:200]
     finally:
         torch.set_float32_matmul_precision("highest")
     return row

@@ -31,13 +31,14 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 from rich.table import Table
 
+from assay.description import in_one_line
 from assay.lab.execute import circumstances
 from assay.lab.kernels import prepared
 from assay.lab.memory import Forecast
 from assay.lab.population import Population, numerics
 from assay.models import MODELS
 from assay.spec import RunSpec, run_spec
-from ops import command, number, version
+from ops import command, number, timed, version, wait
 
 BARE = ("lstm", "e-lstm", "elman", "gru")  # without heads and feed-forward part
 SEVEN = ("transformer", "linear-transformer", "delta-net", "recurrent-delta", "srwm", "lstm", "e-lstm")
@@ -84,7 +85,7 @@ def measure(model: str, members: int, length: int, faster: bool, device: torch.d
     row["uncaptured"], row["uncompiled"] = population.uncaptured, population.uncompiled
     row["steps_drawn_at_once"] = population.ahead
     population.round()
-    row["round_ms"] = timed(lambda: population.round() and None, 1, device) / population.how.validate_every / members
+    row["round_ms"] = timed(population.round, 1, device) / population.how.validate_every / members
     with numerics(population.how, device):
         row["step_ms"] = timed(population.step, 20 if cuda else 3, device) / members
         row["draw_ms"] = timed(population.draws[0], 3, device) / population.ahead / members
@@ -125,21 +126,6 @@ def profile(population: Population) -> dict[str, float]:
         name = re.sub(r"^void |at::native::|\(anonymous namespace\)::", "", kernel.key)
         spent[re.split(r"[<(]", name)[0][:60]] += kernel.device_time_total / 1000
     return dict(sorted(spent.items(), key=lambda pair: -pair[1])[:12])
-
-
-def timed(work: Any, calls: int, device: torch.device) -> float:
-    """Milliseconds of a call."""
-    wait(device)
-    begin = time.perf_counter()
-    for _ in range(calls):
-        work()
-    wait(device)
-    return 1000 * (time.perf_counter() - begin) / calls
-
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 def show(console: Console, record: Row) -> None:
@@ -218,7 +204,7 @@ def main() -> None:
                     record["rows"].append(measure(*case, device))
                 except Exception as error:
                     names = ("model", "members", "time", "compiled_tf32")
-                    said = f"{type(error).__name__}: {error}".splitlines()[0]
+                    said = in_one_line(error)
                     record["rows"].append(dict(zip(names, case, strict=True)) | {"failed": said})
                 gc.collect()
             record["missing"] = len(todo) - len(record["rows"])

@@ -15,6 +15,14 @@ class BadInput(ValueError):
     """A mistake in what was asked for: one line that says what is wrong and what would be right."""
 
 
+def in_one_line(error: BaseException) -> str:
+    """
+    >>> in_one_line(RuntimeError("no such luck\\nand more"))
+    'RuntimeError: no such luck'
+    """
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 def suggestion(name: str, valid: Iterable[str]) -> str:
     """
     >>> suggestion("partiy", ["parity", "dyck-1"])

@@ -17,7 +17,8 @@ from assay.description import BadInput
 from assay.lab import evaluate
 from assay.lab.data import held_out
 from assay.lab.evaluate import examine
-from assay.lab.population import EXPLODED, Population, Slots
+from assay.lab.population import Population
+from assay.lab.slots import EXPLODED, Slots
 from assay.lab.stacking import unmappable
 from assay.models import MODELS
 from assay.models.skeleton import Foreign

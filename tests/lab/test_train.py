@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.execute import execute, execute_all
 from assay.lab.kernels import compile_kernels
-from assay.lab.memory import Peak, traced
+from assay.lab.memory import COPIES, Peak, traced
 from assay.lab.population import Population, Report
 from assay.lab.sweep import grouped
 from assay.lab.train import Member, Status, program_of
@@ -224,7 +224,7 @@ def test_the_memory_that_is_traced_is_the_memory_that_is_held(model: str):
     population = Population(spec, [spec.task], 6, CPU)
     with Peak() as peak:
         population._step()
-    held = peak.most + 5 * population.theta.nbytes
+    held = peak.most + COPIES * population.theta.nbytes
     predicted = traced(spec, 6, CPU)
     assert predicted == pytest.approx(held, rel=0.1)
     two, four = traced(spec, 2, CPU), traced(spec, 4, CPU)

@@ -12,12 +12,12 @@ from functools import lru_cache
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from assay.rng import Rng, mix
 from assay.spec import Bin, Training
-from assay.tasks.task import IGNORE, Batch, Task
+from assay.tasks.task import IGNORE, PAD, Batch, Task
 
 PARTS = 8
 TEST, VALIDATE = 0, 1  # the other parts train
@@ -38,6 +38,15 @@ def content_hash(inputs: Tensor) -> Int[Tensor, "rows"]:
 def part_of(inputs: Tensor) -> Int[Tensor, "rows"]:
     """The part, 0 to 7, that each row belongs to."""
     return (content_hash(inputs) >> 61) & (PARTS - 1)
+
+
+def blank(
+    task: Task, *shape: int, device: torch.device, dtype: torch.dtype = torch.float32
+) -> Shaped[Tensor, "*shape"]:
+    """Inputs of nothing but padding."""
+    if task.features:
+        return torch.zeros(*shape, task.features, device=device, dtype=dtype)
+    return torch.full(shape, PAD, device=device)
 
 
 def few(task: Task, length: int) -> bool:

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from assay import ops
-from assay.description import BadInput, suggestion
+from assay.description import BadInput, in_one_line, suggestion
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.evaluate import examine, verdict
-from assay.lab.train import Host, Member, Status, Stopped, Training
+from assay.lab.train import Group, Host, Member, Status, Stopped
 from assay.models.causal import Causal, state_bits
 from assay.record import Record
 from assay.spec import RunSpec
@@ -70,18 +70,17 @@ def execute_all(
         end(Record(**_named(member), **known, **facts))
 
     def fail(member: Member, error: BaseException) -> None:
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        spent = {"train": member.seconds}
+        said, spent = in_one_line(error), {"train": member.seconds}
         end(Record(**_named(member), **known, verdict="failed", stopped="error", error=said, seconds=spent))
 
     with one_thread():
         try:
-            training = Training(specs, device, Host(leave, fail, watch, poll), slots, checkpoints)
+            group = Group(specs, device, Host(leave, fail, watch, poll), slots, checkpoints)
         except Exception as error:  # a module that cannot even be built
             for spec in specs:
                 fail(Member(spec), error)
             return made
-        training.run()
+        group.run()
     return made
 
 

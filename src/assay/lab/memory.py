@@ -12,12 +12,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from assay.lab.data import TrainingData
+from assay.lab.data import TrainingData, blank
 from assay.lab.population import losses_of, steps_ahead
 from assay.lab.stacking import built, fixed, learned, member_logits
 from assay.spec import RunSpec
 from assay.tasks.task import Task
 
+COPIES = 6  # of a member's parameters: they and Adam's two averages, now and as they were when the round began
 MOST = 256  # beyond that a GPU is full, and a member costs as much as ever
 SHARE = 0.7  # of the free memory; the rest is for the allocator's rounding, test sets and libraries
 
@@ -67,19 +68,14 @@ def trace(like: RunSpec, slots: int, device: torch.device, watch: TorchDispatchM
             {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in named.items()}
             for named in (learned(template), fixed(template))
         )
-        averages = [torch.empty_like(x) for x in given.values() for _ in range(4)]  # Adam's two, and two kept
+        copies = [torch.empty_like(x) for x in given.values() for _ in range(COPIES - 1)]
         trained = [x.requires_grad_() for x in given.values()]
         shape = (slots, how.batch, how.lengths[1])
-        features = like.task.features
-        inputs = (
-            torch.empty(*shape, features, device=device)
-            if features
-            else torch.zeros(shape, dtype=torch.int64, device=device)
-        )
+        inputs = blank(like.task, *shape, device=device)
         targets = torch.zeros(shape, dtype=torch.int64, device=device)
         losses = losses_of(member_logits(template, given, own, inputs), targets)
         grads = torch.autograd.grad(losses.sum(), trained, allow_unused=True)
-        del averages, grads
+        del copies, grads
 
 
 def traced(like: RunSpec, slots: int, device: torch.device) -> int:
@@ -99,7 +95,7 @@ class Forecast:
         self.each = (more - few) / 2
         self.base = few - 2 * self.each
         numbers = sum(p.numel() for p in learned(built(like, torch.device("cpu"))).values())
-        self.kept = 5 * 4 * numbers  # parameters, Adam's two averages, and what is remembered of a round
+        self.kept = COPIES * 4 * numbers
         self.drawn = max(_drawn(task, like) for task in tasks)
 
     def __call__(self, slots: int) -> float:

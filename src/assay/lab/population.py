@@ -15,26 +15,27 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from assay.lab.data import ATTEMPTS, TrainingData, held_out
+from assay.description import in_one_line
+from assay.lab.data import ATTEMPTS, TrainingData, blank
 from assay.lab.evaluate import answers_of, logits_of
 from assay.lab.graphs import Program
+from assay.lab.slots import SCHEDULES, Slots
 from assay.lab.stacking import Layout, built, fixed, learned, member_logits
+from assay.lab.validation import Validation
 from assay.rng import Rng
-from assay.spec import RunSpec, Schedule, Training
-from assay.tasks.task import IGNORE, PAD, Task
+from assay.spec import RunSpec, Training
+from assay.tasks.task import IGNORE, Task
 
-EXPLODED = 1000.0  # nats; guessing costs the logarithm of the number of answers
 DRAWN_TOKENS = {"cpu": 1 << 16, "cuda": 1 << 23}  # about as many candidates as are drawn at once
-SCHEDULES = get_args(Schedule)
 
 
 def losses_of(
@@ -43,49 +44,6 @@ def losses_of(
     """Each member's mean cross-entropy over what is asked of it; 0 where nothing is."""
     each = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), ignore_index=IGNORE, reduction="none")
     return each.view(len(targets), -1).sum(1) / (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
-
-
-@dataclass
-class Slots:
-    """What differs between members, one entry per slot; an empty slot has no steps to go."""
-
-    seed: Int[Tensor, "slots"]
-    task: Int[Tensor, "slots"]
-    step: Int[Tensor, "slots"]
-    limit: Int[Tensor, "slots"]
-    diverged: Bool[Tensor, "slots"]
-    loss: Float[Tensor, "slots"]  # the sum since the round began
-    lr: Float[Tensor, "slots"]
-    warmup: Float[Tensor, "slots"]
-    schedule: Int[Tensor, "slots"]
-    beta_1: Float[Tensor, "slots"]
-    beta_2: Float[Tensor, "slots"]
-    eps: Float[Tensor, "slots"]
-    weight_decay: Float[Tensor, "slots"]
-    clip: Float[Tensor, "slots"]
-
-    @classmethod
-    def empty(cls, count: int, device: torch.device) -> Self:
-        kinds = {"seed": torch.int64, "task": torch.int64, "step": torch.int64, "limit": torch.int64}
-        kinds |= {"schedule": torch.int64, "diverged": torch.bool}
-        made = {f.name: torch.zeros(count, dtype=kinds.get(f.name, torch.float64), device=device) for f in fields(cls)}
-        made["eps"] += 1.0  # so that an empty slot does not divide zero by zero
-        return cls(**made)
-
-    def set(self, slot: int, **values: float) -> None:
-        for name, value in values.items():
-            getattr(self, name)[slot] = value
-
-    @property
-    def active(self) -> Bool[Tensor, "slots"]:
-        return (self.step < self.limit) & ~self.diverged
-
-    def rate(self) -> Float[Tensor, "slots"]:
-        """The learning rate of the step that is being made: `step` counts it already."""
-        share = (self.step - 1) / self.limit.clamp(min=1)
-        falling = torch.stack([torch.ones_like(share), 1 - share, 0.5 * (1 + torch.cos(math.pi * share))])
-        rising = (self.step / self.warmup.clamp(min=1)).clamp(max=1)
-        return self.lr * rising * falling.gather(0, self.schedule[None])[0]
 
 
 class Saved(NamedTuple):
@@ -164,7 +122,7 @@ class Population:
             raise
         except Exception as error:
             self.losses = plain
-            return f"{type(error).__name__}: {error}".splitlines()[0]
+            return in_one_line(error)
         return ""
 
     def _capture(self) -> str:
@@ -184,12 +142,7 @@ class Population:
         self.data = [TrainingData(task, how, device) for task in self.tasks]
         self.ahead = steps_ahead(how, self.count, device)
         shape = (self.ahead, self.count, how.batch, how.lengths[1])
-        features = next(iter(self.tasks)).features
-        self.inputs = (
-            torch.zeros(*shape, features, device=device, dtype=self.theta.dtype)
-            if features
-            else torch.full(shape, PAD, device=device)
-        )
+        self.inputs = blank(next(iter(self.tasks)), *shape, device=device, dtype=self.theta.dtype)
         self.targets = torch.full(shape, IGNORE, device=device)
         self.drawn = torch.zeros(1, dtype=torch.int64, device=device)  # of what is drawn, the one whose turn it is
 
@@ -197,13 +150,12 @@ class Population:
 
     def admit(self, slot: int, spec: RunSpec, saved: Saved | None = None, step: int = 0) -> None:
         """Put a run into a slot: from its beginning, or as it was saved after some steps."""
-        how = spec.training
-        if saved is None or self.count == 1:
+        how, called = spec.training, self.count == 1 and self.step.graph is None
+        if saved is None or called:
             fresh = built(spec, self.device, self.theta.dtype)
             theta = self._row(fresh)
-            begun = Saved(theta, torch.zeros_like(theta), torch.zeros_like(theta), fixed(fresh))
-            saved = saved or begun
-            if self.count == 1:  # whatever else it has of its own, it has from its own seed
+            saved = saved or Saved(theta, torch.zeros_like(theta), torch.zeros_like(theta), fixed(fresh))
+            if called:  # whatever else it has of its own, it has from its own seed; a graph knows the memory of the old
                 self.template = fresh
                 self.leaves, self.buffers = self._alone()
         with torch.no_grad():
@@ -320,7 +272,7 @@ class Population:
             grads = torch.autograd.grad(losses.sum(), list(self.leaves.values()), allow_unused=True)
         with torch.no_grad():
             self._settle(active, before)
-            self._update(losses.detach(), self.layout.rows(grads, self.theta))
+            self.slots.update(losses.detach(), self.layout.rows(grads, self.theta), self.theta, self.m, self.v)
 
     def _settle(self, active: Bool[Tensor, "slots"], before: dict[str, Tensor]) -> None:
         """Buffers that a call has written to: those of members that have ended stay as they were."""
@@ -334,30 +286,6 @@ class Population:
                     buffers[leaf] = mine[0]
         for name, mine in self.buffers.items():
             mine.copy_(torch.where(active.view(-1, *[1] * (mine.ndim - 1)), mine, before[name]))
-
-    def _update(self, losses: Float[Tensor, "slots"], g: Float[Tensor, "slots size"]) -> None:
-        """AdamW with rates of its own for every slot; none where the loss or the gradient is no longer a number."""
-        slots = self.slots
-        active, norm = slots.active, torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
-        good = active & losses.isfinite() & (losses < EXPLODED) & norm.isfinite()
-        slots.diverged |= active & ~good
-        slots.step += active
-        slots.loss += losses.double().where(good, 0)
-        rate = slots.rate().where(good, 0)
-        decay_1, decay_2 = ((1 - beta).where(good, 0) for beta in (slots.beta_1, slots.beta_2))
-        count = slots.step.clamp(min=1)
-        step_size = rate / (1 - slots.beta_1**count)
-        root = (1 - slots.beta_2**count).rsqrt()
-        scale = (slots.clip / (norm + 1e-6)).clamp(max=1)
-
-        def column(x: Tensor) -> Tensor:
-            return x.to(g.dtype)[:, None]
-
-        g = (g * column(scale)).where(good[:, None], 0)
-        self.m.lerp_(g, column(decay_1))
-        self.v.mul_(column(1 - decay_2)).addcmul_(g * column(decay_2), g)
-        self.theta.mul_(column(1 - rate * slots.weight_decay))
-        self.theta.sub_(self.m / (self.v.sqrt() * column(root) + column(slots.eps)) * column(step_size))
 
     # -- validation ----------------------------------------------------------------------------------------------------
 
@@ -393,34 +321,6 @@ class Population:
         sequences = {name: 1 - w / n for name, w, n in zip(bins, wrong, rows, strict=True)}
         answers = {name: r / n for name, r, n in zip(bins, right, asked, strict=True)}
         return Report(int(step), bool(diverged), loss, sequences, answers)
-
-
-class Validation:
-    """The bins that may steer a run: for each the held-out rows of all tasks, [tasks, rows, time].
-
-    All are made as wide as the bin allows and filled up with rows that ask nothing, whatever tasks there are.
-    """
-
-    def __init__(self, like: RunSpec, tasks: Sequence[Task], device: torch.device, dtype: torch.dtype) -> None:
-        how = like.training
-        self.bins = [window.name for window in how.validation]
-        self.sets: list[tuple[Tensor, Tensor]] = []
-        counted = []
-        for window in how.validation:
-            held = [held_out(t, window, how.lengths, how.validation_rows, "validate", device).batch for t in tasks]
-            counted.append([(len(b.targets), int((b.targets != IGNORE).sum())) for b in held])
-            size = how.validation_rows, window.high
-            inputs = torch.stack([_padded(batch.inputs, size, PAD) for batch in held])
-            inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs
-            self.sets.append((inputs, torch.stack([_padded(batch.targets, size, IGNORE) for batch in held])))
-        self.rows = [[bin_[task][0] for bin_ in counted] for task in range(len(tasks))]
-        self.asked = [[max(1, bin_[task][1]) for bin_ in counted] for task in range(len(tasks))]
-
-
-def _padded(x: Tensor, size: tuple[int, int], value: int) -> Tensor:
-    filled = x.new_full((*size, *x.shape[2:]), value)
-    filled[: x.shape[0], : x.shape[1]] = x
-    return filled
 
 
 def steps_ahead(how: Training, slots: int, device: torch.device) -> int:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from assay.description import BadInput
+from assay.description import BadInput, in_one_line
+from assay.lab.data import blank
 from assay.lab.evaluate import logits_of
 from assay.models.skeleton import Foreign
 from assay.rng import Rng
@@ -66,8 +67,7 @@ def unmappable(like: RunSpec, device: torch.device) -> str:
     if not isinstance(like.model, Foreign):
         return ""
     template, other = (built(like, device, seed=seed) for seed in (0, 1))
-    features = like.task.features
-    inputs = torch.zeros(2, 2, 3, features, device=device) if features else torch.ones(2, 2, 3, device=device).long()
+    inputs = blank(like.task, 2, 2, 3, device=device)
     functorch: Any = torch._C._functorch
     loops = functorch._is_vmap_fallback_enabled()
     functorch._set_vmap_fallback_enabled(False)  # an operation without a rule would be a silent loop
@@ -82,7 +82,7 @@ def unmappable(like: RunSpec, device: torch.device) -> str:
         with torch.no_grad():
             said, again = (member_logits(module.eval(), params, own, inputs) for module in (template, other))
     except Exception as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0]
+        return in_one_line(error)
     finally:
         functorch._set_vmap_fallback_enabled(loops)
     if not torch.equal(said, again):
@@ -116,7 +116,7 @@ class Layout:
     def views(self, rows: Float[Tensor, "slots size"]) -> dict[str, Tensor]:
         """The parameters in rows of them, sharing memory."""
         return {
-            name: rows[:, start : start + self.shapes[name].numel()].unflatten(1, self.shapes[name] or (1,))
+            name: rows[:, start : start + self.shapes[name].numel()].unflatten(1, self.shapes[name])
             if self.shapes[name]
             else rows[:, start]
             for name, start in self.starts.items()

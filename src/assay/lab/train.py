@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import nn
 
-from assay.description import digest
+from assay.description import digest, in_one_line
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.kernels import prepared
 from assay.lab.memory import slots_that_fit
@@ -147,7 +147,7 @@ def _trouble() -> Iterator[None]:
         raise Trouble(error) from error
 
 
-class Training:
+class Group:
     """The runs of one program, from the first to the last."""
 
     def __init__(
@@ -285,7 +285,7 @@ class Training:
         if self.slots == 1:
             self._failed(self.waiting.popleft(), error)
             return
-        self.unmapped, self.slots = f"{type(error).__name__}: {error}".splitlines()[0], 1
+        self.unmapped, self.slots = in_one_line(error), 1
 
     def _save(self) -> None:
         """Write down everybody who has begun."""
