@@ -20,6 +20,7 @@ from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -92,12 +93,18 @@ def measure(model: str, members: int, length: int, faster: bool, device: torch.d
         row["validate_ms"] = timed(population.validate, 2, device) / population.how.validate_every / members
     if cuda:
         row["memory_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
-    row["predicted_mib"] = Forecast(runs[0], [runs[0].task], device)(members) / 2**20
+    row["predicted_mib"] = forecast(model, length, faster, device)(members) / 2**20
     if cuda and members == 64:
         row["profile_ms"] = profile(population)
     if model in PUBLISHED and length in (50, 100):
         row["published_ms"] = PUBLISHED[model][length == 100]
     return row
+
+
+@cache
+def forecast(model: str, length: int, faster: bool, device: torch.device) -> Forecast:
+    run = spec(model, length, 0, faster)
+    return Forecast(run, [run.task], device)
 
 
 def compile_ahead(todo: list[Case], bar: Progress) -> None:

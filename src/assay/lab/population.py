@@ -82,7 +82,7 @@ class Population:
         self.how, self.device, self.count = like.training, device, slots
         self.template = built(like, device, dtype)
         dtype = next(iter(learned(self.template).values())).dtype
-        self.losses = self._losses
+        self.losses, self.update = self._losses, self._update
         self.tasks = {task: number for number, task in enumerate(tasks)}
         self.layout, self.slots = Layout(self.template), Slots.empty(slots, device)
         self.theta, self.m, self.v = (torch.zeros(slots, self.layout.size, device=device, dtype=dtype) for _ in "123")
@@ -112,16 +112,16 @@ class Population:
         return leaves, {name: x[None] for name, x in fixed(self.template).items()}
 
     def _compile(self) -> str:
-        """Compile the losses and their gradients; says why not where it cannot be."""
-        plain, self.losses = self.losses, torch.compile(self._losses, dynamic=False)
+        """Compile losses, gradients and update while every slot is empty; says why not where it cannot be."""
+        plain = self.losses, self.update
+        self.losses, self.update = (torch.compile(work, dynamic=False) for work in plain)
         try:
             with numerics(self.how, self.device):
-                losses = self.losses(self.leaves, self.inputs[0], self.targets[0])
-                torch.autograd.grad(losses.sum(), list(self.leaves.values()), allow_unused=True)
+                self._step()
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            self.losses = plain
+            self.losses, self.update = plain
             return in_one_line(error)
         return ""
 
@@ -272,7 +272,10 @@ class Population:
             grads = torch.autograd.grad(losses.sum(), list(self.leaves.values()), allow_unused=True)
         with torch.no_grad():
             self._settle(active, before)
-            self.slots.update(losses.detach(), self.layout.rows(grads, self.theta), self.theta, self.m, self.v)
+            self.update(losses.detach(), grads)
+
+    def _update(self, losses: Float[Tensor, "slots"], grads: Sequence[Tensor | None]) -> None:
+        self.slots.update(losses, self.layout.rows(grads, self.theta), self.theta, self.m, self.v)
 
     def _settle(self, active: Bool[Tensor, "slots"], before: dict[str, Tensor]) -> None:
         """Buffers that a call has written to: those of members that have ended stay as they were."""
