@@ -114,7 +114,8 @@ class Population:
     def _compile(self) -> str:
         """Compile losses, gradients and update while every slot is empty; says why not where it cannot be."""
         plain = self.losses, self.update
-        self.losses, self.update = (torch.compile(work, dynamic=False) for work in plain)
+        self.losses = torch.compile(self._losses, dynamic=False)
+        self.update = torch.compile(self._update, dynamic=False)
         try:
             with numerics(self.how, self.device):
                 self._step()
