@@ -170,6 +170,16 @@ def _table(title: str, rows: list[Row]) -> Table:
     return table
 
 
+def begun(path: str | None, now: Row) -> Row:
+    """What a command that ran out of time has left of the same record: same code, same device."""
+    if path is None or not Path(path).exists():
+        return {}
+    left: Row = json.loads(Path(path).read_text())
+    if any(left[name] != now[name] for name in ("commit", "device", "versions")):
+        raise SystemExit(f"{path} was measured with other code or on another device; remove it, or name another file")
+    return {name: left[name] for name in ("rows", "cold_start_s", "command") if name in left}
+
+
 def cases(asked: argparse.Namespace) -> list[Case]:
     cuda = asked.device == "cuda"
     members = asked.members or ([1, 4, 16, 64, 256] if cuda else [1, 4])
@@ -189,7 +199,7 @@ def main() -> None:
     options.add_argument("--time", nargs="+", type=int, metavar="T")
     options.add_argument("--compile", action="store_true", help="also what is compiled, in TF32, at 64 members")
     options.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so long")
-    options.add_argument("--json", metavar="FILE")
+    options.add_argument("--json", metavar="FILE", help="the record; one that was begun is gone on with")
     options.add_argument("--commit", metavar="HASH", help="of this code, where there is no checkout to ask")
     asked = options.parse_args()
     device, begin = torch.device(asked.device), time.monotonic()
@@ -197,7 +207,10 @@ def main() -> None:
     record: Row = circumstances(device) | {"command": command("population.py")}
     record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba")}
     record["commit"] = asked.commit or record["commit"]
-    record["rows"], todo = [], cases(asked)
+    record |= {"rows": []} | begun(asked.json, record)
+    measured = {(row["model"], row["members"], row["time"], row["compiled_tf32"]) for row in record["rows"]}
+    todo = [case for case in cases(asked) if case not in measured]
+    wanted = len(todo) + len(measured)
     with Progress(
         TextColumn("{task.description}"), *Progress.get_default_columns()[1:], console=Console(stderr=True)
     ) as bar:
@@ -214,11 +227,11 @@ def main() -> None:
                     said = in_one_line(error)
                     record["rows"].append(dict(zip(names, case, strict=True)) | {"failed": said})
                 gc.collect()
-            record["missing"] = len(todo) - len(record["rows"])
+            record["missing"] = wanted - len(record["rows"])
             if asked.json:
                 Path(asked.json).write_text(json.dumps(record, indent=1))
             bar.advance(task)
-    record["cold_start_s"] = record["rows"][0].get("since_command_s")
+    record.setdefault("cold_start_s", record["rows"][0].get("since_command_s"))
     record["rows"].sort(key=lambda r: (list(MODELS.entries).index(r["model"]), r["time"], r["members"]))
     if asked.json:
         Path(asked.json).write_text(json.dumps(record, indent=1))
