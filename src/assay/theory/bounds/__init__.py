@@ -1,0 +1,1 @@
+"""What no machine of a kind can do with fewer bits."""

@@ -1,0 +1,172 @@
+"""Vectors for positions, nearly orthogonal in few dimensions; of each code the largest inner product is computed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import product
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from assay.description import BadInput
+from assay.rng import Rng
+
+# Primitive polynomials over GF(2), by degree, as bit masks.
+PRIMITIVE = {2: 0b111, 3: 0b1011, 4: 0b10011, 5: 0b100101, 6: 0b1000011, 7: 0b10000011, 8: 0b100011101}
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """Vectors of signs in k dimensions; divided by sqrt(k) they have length 1."""
+
+    name: str
+    signs: Float[Tensor, "count k"]
+
+    @property
+    def k(self) -> int:
+        return self.signs.shape[1]
+
+    @cached_property
+    def gamma(self) -> float:
+        """The largest inner product of two different ones of unit length, exactly: sums of signs are whole numbers."""
+        if len(self.signs) < 2:
+            return -1.0
+        most = -float(self.k)
+        for first, rows in enumerate(self.signs.split(1024)):
+            products = rows @ self.signs.T
+            places = torch.arange(len(rows))
+            products[places, 1024 * first + places] = -math.inf
+            most = max(most, float(products.max()))
+        return most / self.k
+
+    def scale(self, competitors: int, eps: float) -> float:
+        """The eta at which softmax(eta <q, k_i>) gives the right one at least 1 - eps against so many others."""
+        return math.log(max(1, competitors) * (1 - eps) / eps) / (1 - self.gamma)
+
+
+# -- trace codes ---------------------------------------------------------------------------------------------------
+
+
+def trace_code(count: int, gamma: float = 0.25, signed: bool = False) -> Code:
+    """Extended dual-BCH codes: T(i)_x = (-1)^(Tr(a_1 x + a_3 x^3 + ...) + b), x in GF(2^m), k = 2^m.
+
+    With t coefficients a_1, a_3, ... there are 2^(mt + 1) vectors, and inner products are at most 2 (t - 1) / sqrt(k)
+    in the worst case of the Weil-Carlitz-Uchiyama bound. `signed` leaves out b, and with it the complements: then the
+    bound is one on absolute values. The shortest code that has enough vectors is taken.
+    """
+    for m, t in product(PRIMITIVE, range(1, 4)):
+        room = 2 ** (m * t + (0 if signed else 1))
+        if room >= count and largest_inner_product(m, t) <= gamma:
+            return Code(f"trace code, m = {m}, t = {t}", _codewords(m, t, count, signed))
+    raise BadInput(f"there is no trace code of {count} vectors with inner products up to {gamma} here; at most 2^25")
+
+
+@cache
+def largest_inner_product(m: int, t: int) -> float:
+    """Of the whole code, exactly. It is linear: every product of two is one of a codeword with 1.
+
+    The codewords with a_3, a_5, ... fixed are a coset of the linear functions, so one Walsh-Hadamard transform gives
+    all their sums.
+    """
+    powers = [_powers(m, 2 * i + 1) for i in range(1, t)]
+    most, number = 0.0, torch.arange(2 ** (m * (t - 1)))
+    for some in number.split(4096):
+        rows = torch.zeros(len(some), 2**m, dtype=torch.int64)
+        for i, power in enumerate(powers):
+            a = some[:, None] >> (m * i) & (2**m - 1)
+            rows ^= _trace(m, _times(m, a, power))
+        sums = _hadamard(1.0 - 2.0 * rows)
+        trivial = (rows == 0).all(1)  # all coefficients but a_1 are 0: the sums are 2^m at a_1 = 0, and 0 elsewhere
+        sums[trivial, 0] = 0.0
+        most = max(most, float(sums.abs().max()))
+    return most / (1 << m)
+
+
+def _codewords(m: int, t: int, count: int, signed: bool) -> Float[Tensor, "count k"]:
+    number = torch.arange(count)
+    bits = torch.zeros(count, 2**m, dtype=torch.int64)
+    if not signed:
+        bits += (number & 1)[:, None]
+        number = number >> 1
+    for i in range(t):
+        a = (number >> (m * i)) & (2**m - 1)
+        bits ^= _trace(m, _times(m, a[:, None], _powers(m, 2 * i + 1)))
+    return 1.0 - 2.0 * bits
+
+
+def _times(m: int, a: Int[Tensor, "..."], b: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """Products in GF(2^m): polynomials over GF(2) modulo a primitive one."""
+    a, b = torch.broadcast_tensors(a, b)
+    found = torch.zeros_like(a)
+    for i in reversed(range(m)):
+        found = found << 1
+        found = torch.where(found >> m & 1 == 1, found ^ PRIMITIVE[m], found)
+        found = torch.where(b >> i & 1 == 1, found ^ a, found)
+    return found
+
+
+def _powers(m: int, exponent: int) -> Int[Tensor, "k"]:
+    """x^exponent for every x of the field."""
+    x = torch.arange(2**m)
+    power = x
+    for _ in range(exponent - 1):
+        power = _times(m, power, x)
+    return power
+
+
+def _trace(m: int, x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """Tr(x) = x + x^2 + x^4 + ... in GF(2): 0 or 1."""
+    table = torch.arange(2**m)
+    total, power = table, table
+    for _ in range(m - 1):
+        power = _times(m, power, power)
+        total = total ^ power
+    return total[x]
+
+
+def _hadamard(rows: Float[Tensor, "rows k"]) -> Float[Tensor, "rows k"]:
+    """Sum over x of row(x) (-1)^<a, x> for every a. Up to a permutation of a, <a, x> is Tr(a_1 x)."""
+    k, half = rows.shape[1], 1
+    while half < k:
+        pairs = rows.view(len(rows), -1, 2, half)
+        rows = torch.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], dim=2).view(len(rows), k)
+        half *= 2
+    return rows
+
+
+# -- others --------------------------------------------------------------------------------------------------------
+
+
+def random_signs(count: int, gamma: float, rng: Rng) -> Code:
+    """Lemma 2's vectors (Johnson and Lindenstrauss): (8 / gamma^2) ln(2 N) dimensions of fair coins.
+
+    With these |<T_i, T_j>| <= gamma for all pairs with probability at least 1/2; drawn again until that holds.
+    """
+    k = math.ceil(8 / gamma**2 * math.log(2 * count))
+    for attempt in range(100):
+        coins = rng.child("signs", attempt).integers(count * k, 2).view(count, k)
+        code = Code("random signs", 2.0 * coins - 1.0)
+        if code.gamma <= gamma:
+            return code
+    raise BadInput(f"no {count} random signs with inner products up to {gamma} in 100 draws")
+
+
+def binary(count: int) -> Code:
+    """A position in binary digits, as signs: ceil(log2 N) dimensions, and inner products up to 1 - 2 / k."""
+    k = max(1, math.ceil(math.log2(count)))
+    bits = torch.arange(count)[:, None] >> torch.arange(k) & 1
+    return Code("binary digits", 2.0 * bits - 1.0)
+
+
+def binary_digits(count: int) -> Float[Tensor, "count digits"]:
+    """0 to count - 1 in binary digits, 0 and 1.
+
+    >>> binary_digits(3)
+    tensor([[0., 0.],
+            [1., 0.],
+            [0., 1.]])
+    """
+    return (binary(count).signs + 1) / 2

@@ -1,0 +1,1 @@
+"""Explicit weights, in the classes that are trained."""
