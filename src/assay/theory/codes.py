@@ -79,8 +79,7 @@ def largest_inner_product(m: int, t: int) -> float:
             a = some[:, None] >> (m * i) & (2**m - 1)
             rows ^= _trace(m, _times(m, a, power))
         sums = _hadamard(1.0 - 2.0 * rows)
-        trivial = (rows == 0).all(1)  # all coefficients but a_1 are 0: the sums are 2^m at a_1 = 0, and 0 elsewhere
-        sums[trivial, 0] = 0.0
+        sums[some == 0, 0] = 0.0  # the codeword 1 itself
         most = max(most, float(sums.abs().max()))
     return most / (1 << m)
 

@@ -44,7 +44,9 @@ class Lookup(Construction):
     def examine_random(self, length: int, rng: Rng, count: int, change: Change | None) -> Examined:
         """Many strings, and many indices into each: what a string leaves behind is computed once.
 
-        Every second string has the full length, the others any: the same weights serve them all.
+        Every second string has the full length, the others any: the same weights serve them all. Half of the strings
+        are uniform; the others are made of one symbol and, fifteen times as often, its opposite in every bit, so that
+        what leaks from other places all pulls the wrong way.
         """
         machine, task, seen = self.changed(length, change), self.task(length), NOTHING
         asked = min(QUERIES, length)
@@ -52,6 +54,9 @@ class Lookup(Construction):
             own = rng.child(number)
             n = length if number % 2 == 0 else 2 + int(own.child("length").integers(1, length - 1)[0])
             prefix = own.child("symbols").integers(n, task.alphabet)[None] + 1
+            if number % 4 > 1:
+                rare = own.child("rare").integers(n, 16)[None] == 0
+                prefix = torch.where(rare, prefix[:, :1], task.alphabet + 1 - prefix[:, :1])
             index = own.child("index").integers(asked, n)[:, None] + task.alphabet + 1
             whole = torch.cat([prefix.expand(asked, -1), index], dim=1)
             _, state = machine(prefix)
@@ -131,7 +136,7 @@ class QuadraticLookup(Lookup):
     """With logits 2 p j - j^2, one layer of width ceil(log2 |S|) + 4 does index lookup, at a precision that grows
     with N."""
 
-    eta: ClassVar[float] = 4.0  # the two neighbours get e^-4 each, and e^-16 those behind them
+    eta: ClassVar[float] = 4.0  # the two neighbours get e^-4 as much each, and those behind them e^-16
 
     def stream(self, length: int) -> tuple[Space, Map, Map]:
         bits = binary_digits(self.task(length).alphabet).shape[1]
