@@ -63,8 +63,8 @@ class Spoilt(TraceLookup):
 def test_a_code_with_larger_inner_products_fails_at_the_same_scale():
     class Confused(Spoilt):
         def spoil(self, signs: torch.Tensor) -> torch.Tensor:
-            near = signs[: -(-len(signs) // 4)].repeat(4, 1)[: len(signs)]
-            for copy, rows in enumerate(near.chunk(4)):
+            near = signs[: -(-len(signs) // 16)].repeat(16, 1)[: len(signs)]
+            for copy, rows in enumerate(near.chunk(16)):
                 rows[:, copy] *= -1  # inner products of 3/4 and more now, where 1/4 was promised
             return near
 
