@@ -184,7 +184,7 @@ def report(
 ) -> None:
     """Make a page with tables and charts from the records of a study."""
     from assay.record import Store
-    from assay.report.page import write
+    from assay.report.study import write
     from assay.terminal import console
 
     about, specs = study_named(name)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.description import BadInput
-from assay.report.page import write
+from assay.report.study import write
 from tests.report.test_tables import record
 
 
