@@ -57,10 +57,15 @@ def trace_code(count: int, gamma: float = 0.25, signed: bool = False) -> Code:
     in the worst case of the Weil-Carlitz-Uchiyama bound. `signed` leaves out b, and with it the complements: then the
     bound is one on absolute values. The shortest code that has enough vectors is taken.
     """
+    m, t = trace_size(count, gamma, signed)
+    return Code(f"trace code, m = {m}, t = {t}", _codewords(m, t, count, signed))
+
+
+def trace_size(count: int, gamma: float = 0.25, signed: bool = False) -> tuple[int, int]:
+    """The m and t of the shortest trace code of so many vectors."""
     for m, t in product(PRIMITIVE, range(1, 4)):
-        room = 2 ** (m * t + (0 if signed else 1))
-        if room >= count and largest_inner_product(m, t) <= gamma:
-            return Code(f"trace code, m = {m}, t = {t}", _codewords(m, t, count, signed))
+        if 2 ** (m * t + (0 if signed else 1)) >= count and largest_inner_product(m, t) <= gamma:
+            return m, t
     raise BadInput(f"there is no trace code of {count} vectors with inner products up to {gamma} here; at most 2^25")
 
 

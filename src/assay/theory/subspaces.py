@@ -91,6 +91,12 @@ def attend(model: Model, layer: int, query: Map, key: Map, value: Map, into: Map
     mixer.out.weight[:, head * size : head * size + into.shape[1]] = into
 
 
+def average(model: Model, layer: int, value: Map, into: Map) -> None:
+    """A head whose logits are all 0: the mean of `value` over all positions so far."""
+    nowhere = torch.zeros_like(value)
+    attend(model, layer, query=nowhere, key=nowhere, value=value, into=into)
+
+
 class Relus:
     """The feed-forward part of a layer, unit by unit: each adds `into` * relu(`read` x + bias) to the stream."""
 

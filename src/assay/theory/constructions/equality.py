@@ -1,0 +1,79 @@
+"""Equality of two strings by two layers of attention."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.models.attention import Attention
+from assay.models.skeleton import Model, Stack
+from assay.rng import Rng
+from assay.tasks.equality import EqualityOne, EqualityRandom
+from assay.theory.claim import Construction
+from assay.theory.codes import Code, trace_code
+from assay.theory.subspaces import Relus, Space, attend, average, blank, embed, place, say
+
+
+class EqualityTwoLayers(Construction):
+    """Two layers of width O(log N), with one head each, tell whether x = y for all x # y with N symbols in both halves
+    together.
+
+    The first layer copies to every symbol of y its partner in x, and four units tell whether the two differ (XOR).
+    The second layer takes the mean s of that over all positions: (N + 1) s counts the places where the halves differ,
+    and INEQ = R((N + 1) s) - R((N + 1) s - 1). Inequality is the same machine with its two answers exchanged, so this
+    one settles both.
+
+    Positions know N: the machine is one for inputs of exactly N + 1 tokens. Of these it answers every string: a # out
+    of its place counts as a difference.
+    """
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 6"
+    length: ClassVar[int] = 48
+    largest: ClassVar[int] = 1024
+    small: ClassVar[tuple[int, ...]] = (2, 4, 6, 8)
+    any_string: ClassVar[bool] = True
+
+    def task(self, length: int) -> EqualityRandom:
+        return EqualityRandom()
+
+    def tokens(self, length: int) -> int:
+        return length + 1
+
+    def draw(self, length: int, rows: Rng) -> Tensor:
+        """In every second one the halves differ in one symbol or not at all, the hard case."""
+        lengths = torch.full(rows.keys.shape, self.tokens(length))
+        close = EqualityOne(alphabet=2).inputs(lengths, rows.child("close"))
+        return torch.where(rows.child("which").integers(1, 2) == 1, close, super().draw(length, rows))
+
+    # -- the construction ----------------------------------------------------------------------------------------------
+
+    def code(self, length: int) -> Code:
+        return trace_code(self.tokens(length))
+
+    def build(self, length: int) -> Model:
+        n, code = length // 2, self.code(length)
+        stream = Space(x=1, copy=1, differs=1, unequal=1, pos=code.k, ptr=code.k)
+        stack = Stack(name="equality", mixers=(Attention(heads=1), Attention(heads=1)), width=stream.width, ff=1,
+                      norm="none", positions="learned", longest=self.tokens(length))  # fmt: skip
+        model, T = blank(stack, self.task(length)), code.signs
+        to_partner = torch.cat([T[: n + 1], T[:n]])  # x and # have none, and point at themselves
+        middle = torch.arange(self.tokens(length))[:, None] == n  # there, and only there, a # makes no difference
+        embed(model, stream.vector(x=[[-1.0], [1.0], [0.0]], differs=[[0.0], [0.0], [1.0]]))
+        place(model, stream.vector(pos=T, ptr=to_partner, differs=-middle.float()))
+
+        eta = code.scale(length, eps=1 / 4)  # so a copy of 1 is at least 1/2, and one of -1 at most -1/2
+        attend(model, 0, query=eta / code.k * stream.read("ptr"), key=stream.read("pos"),
+               value=stream.read("x"), into=stream.write("copy"))  # fmt: skip
+        xor, unlike = Relus(model, 0), 4 * stream.read("x") - 2 * stream.read("copy")
+        xor.between(unlike, 3, stream.write("differs"), high=5)
+        xor.between(-unlike, 3, stream.write("differs"), high=5)
+        xor.unit(-stream.read("differs"), 0, 2 * stream.write("differs"))  # a # that is missing: -1 becomes 1
+
+        average(model, 1, value=stream.read("differs"), into=stream.write("unequal"))
+        inequality = Relus(model, 1)
+        inequality.between(self.tokens(length) * stream.read("unequal"), 0, stream.write("unequal"))
+        inequality.clear(stream.read("unequal"), stream.write("unequal"))
+        say(model, torch.cat([stream.read("unequal"), -stream.read("unequal")]), torch.tensor([-0.5, 0.5]))
+        return model

@@ -1,0 +1,162 @@
+"""Nearest neighbour by two layers of attention: as published, and with a width that the margin does not move."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from assay.models.attention import Attention
+from assay.models.skeleton import Model, Stack
+from assay.rng import Rng
+from assay.tasks.neighbour import NearestNeighbour
+from assay.theory.claim import Construction
+from assay.theory.codes import trace_code, trace_size
+from assay.theory.subspaces import Relus, Space, attend, blank, place, say
+
+FAR = 4.0  # inner products of unit vectors differ by 2 at most: what stands this far off gets no weight
+
+
+class Neighbour(Construction):
+    """Layer 1 brings something to where it is needed, layer 2 brings the label, which is rounded to a sign.
+
+    N counts the points, the one without a label too. A point and its label share a vector T(i) of unit length.
+    """
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 7"
+    length: ClassVar[int] = 24
+    largest: ClassVar[int] = 64
+    small: ClassVar[tuple[int, ...]] = ()  # real vectors cannot be counted through
+
+    def __init__(self, margin: float = 1e-3, dimension: int = 8) -> None:
+        self.margin, self.dimension = margin, dimension
+
+    def task(self, length: int) -> NearestNeighbour:
+        return NearestNeighbour(dimension=self.dimension, margin=self.margin)
+
+    def tokens(self, length: int) -> int:
+        return 2 * length - 1
+
+    def draw(self, length: int, rows: Rng) -> Tensor:
+        """As the task draws them; in every second one all that the margin allows is used against the machine."""
+        drawn = super().draw(length, rows)
+        hard = rows.child("hard").integers(1, 2)[..., None] == 1
+        return torch.where(hard, crowded(drawn, self.dimension, self.margin), drawn)
+
+    # -- the construction ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def vectors(self, length: int) -> Float[Tensor, "length k"]: ...
+
+    @abstractmethod
+    def width_at(self, length: int, margin: float) -> int:
+        """The width, without building the machine."""
+
+    @abstractmethod
+    def look(self, model: Model, stream: Space, length: int) -> None:
+        """The two layers; `brought` is what the first one brings, `said` the label that the second one finds."""
+
+    def build(self, length: int) -> Model:
+        d, T = self.dimension, self.vectors(length)
+        width = self.width_at(length, self.margin)
+        stream = Space(x=d, y=1, label=1, one=1, T=T.shape[1], said=1, brought=width - d - T.shape[1] - 4)
+        stack = Stack(name="nearest-neighbour", mixers=(Attention(heads=1),) * 2, width=width, ff=1, norm="none",
+                      positions="learned", longest=self.tokens(length))  # fmt: skip
+        model, features = blank(stack, self.task(length)), Space(x=d, no=1, yes=1)
+        no, yes = features.read("no"), features.read("yes")
+        model.embed.weight.copy_(stream.write("x", "y", "label") @ torch.cat([features.read("x"), yes - no, yes + no]))
+        place(model, stream.vector(T=T.repeat_interleave(2, 0)[:-1], one=1.0))
+        self.look(model, stream, length)
+        rounding = Relus(model, 1)
+        rounding.between(stream.read("said"), -0.5, stream.write("said"), high=0.5)
+        rounding.clear(stream.read("said"), stream.write("said"))
+        say(model, torch.cat([-stream.read("said"), stream.read("said")]), torch.tensor([0.5, -0.5]))
+        return model
+
+
+class PublishedNeighbour(Neighbour):
+    """A two-layer Transformer of width O(min(N, gamma^-2 log N)) finds the label of the nearest of N points, with a
+    margin of gamma.
+
+    Layer 1 looks for the nearest point and brings its T(i): logit <x_k, x_i> - 4 <T(k), T(i)>, the latter so that the
+    query does not find itself. So |<T(i), T(j)>| must be far below gamma: at most gamma / 100. Layer 2 brings the label
+    that has this T(i). Where N vectors with such products need more than N dimensions, orthogonal ones serve.
+    """
+
+    def vectors(self, length: int) -> Float[Tensor, "length k"]:
+        return torch.eye(length)  # any other would be wider, at every length that fits into a machine
+
+    def width_at(self, length: int, margin: float) -> int:
+        return self.dimension + 2 * dimensions(length, margin / 100) + 4
+
+    def look(self, model: Model, stream: Space, length: int) -> None:
+        gap = self.margin - 2 * FAR * self.margin / 100
+        eps = 1 / 8
+        eta_1 = math.log(length * (1 - eps) / eps) / gap
+        query = eta_1 * torch.cat([stream.read("x"), -FAR * stream.read("T"), -FAR * stream.read("one")])
+        key = stream.read("x", "T", "label")
+        attend(model, 0, query, key, value=stream.read("T"), into=stream.write("brought"))
+        eta_2 = math.log(6 * length) / (1 - 4 * eps)
+        query = eta_2 * torch.cat([stream.read("brought"), FAR * stream.read("one")])
+        attend(model, 1, query, key=stream.read("T", "label"), value=stream.read("y"), into=stream.write("said"))
+
+
+class RepairedNeighbour(Neighbour):
+    """A two-layer Transformer of width O(log N) finds the label of the nearest of N points, whatever the margin.
+
+    Layer 1 copies x_i onto its label; in layer 2 the last point looks at labels only, so that it cannot find itself,
+    and T(i) has nothing to do with nearness. The margin is in the scale of the logits alone: 1e-5 in float32.
+    """
+
+    source: ClassVar[str] = "own, after Bhattamishra et al. 2024, Theorem 7"
+
+    def vectors(self, length: int) -> Float[Tensor, "length k"]:
+        code = trace_code(length)
+        return code.signs / math.sqrt(code.k)
+
+    def width_at(self, length: int, margin: float) -> int:
+        return 2 * self.dimension + 2 ** trace_size(length)[0] + 4
+
+    def look(self, model: Model, stream: Space, length: int) -> None:
+        eta_1 = trace_code(length).scale(2 * length, eps=self.margin / 8)
+        query = eta_1 * torch.cat([stream.read("T"), -FAR * stream.read("one")])
+        attend(model, 0, query, key=stream.read("T", "label"), value=stream.read("x"), into=stream.write("brought"))
+        eta_2 = 2 / self.margin * math.log(6 * length)  # of the margin, what layer 1 blurs leaves a half
+        query = eta_2 * torch.cat([stream.read("x"), FAR * stream.read("one")])
+        attend(model, 1, query, key=stream.read("brought", "label"), value=stream.read("y"), into=stream.write("said"))
+
+
+# -- widths and inputs ---------------------------------------------------------------------------------------------
+
+
+def dimensions(count: int, gamma: float) -> int:
+    """In how few dimensions so many vectors with |inner products| up to gamma are known: orthogonal, by Lemma 2, or
+    a trace code with two coefficients.
+
+    >>> dimensions(1000, 1e-3), dimensions(10**9, 1e-3)
+    (1000, 4194304)
+    """
+    lemma = math.ceil(8 / gamma**2 * math.log(2 * count))
+    trace = 1 << math.ceil(max(2 * math.log2(2 / gamma), math.log2(count) / 2))
+    return min(count, lemma, trace)
+
+
+def crowded(inputs: Tensor, dimension: int, margin: float) -> Tensor:
+    """Every other point moved to where it is nearer than the nearest but for the margin, with the opposite label."""
+    points, labels = inputs[:, ::2, :dimension].double(), inputs[:, 1::2, dimension:]
+    others, last = points[:, :-1], points[:, -1:]
+    nearness = (others * last).sum(-1, keepdim=True)
+    most, nearest = nearness.max(1, keepdim=True)
+    apart = torch.nn.functional.normalize(others - nearness * last, dim=-1)
+    level = most - margin
+    moved = level * last + (1 - level**2).sqrt() * apart
+    is_nearest = torch.arange(others.shape[1])[:, None] == nearest
+    label = labels.gather(1, nearest.expand(-1, -1, 2))
+    made = inputs.clone()
+    made[:, :-1:2, :dimension] = torch.where(is_nearest, others, moved).float()
+    made[:, 1::2, dimension:] = torch.where(is_nearest, label, 1 - label)
+    return made

@@ -1,0 +1,311 @@
+"""Thresholds of sparse features by two layers of attention: disjointness, k-DNF and k-CNF."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from functools import cached_property
+from itertools import product
+from typing import ClassVar, Literal, NamedTuple, Self
+
+import torch
+from jaxtyping import Bool, Int
+from pydantic import model_validator
+from torch import Tensor
+from torch.nn.functional import pad
+
+from assay.description import BadInput
+from assay.models.attention import Attention
+from assay.models.skeleton import Model, Stack
+from assay.rng import Rng
+from assay.tasks.equality import Disjointness
+from assay.tasks.task import Task, placed, real
+from assay.theory.claim import Construction, strings
+from assay.theory.codes import trace_code
+from assay.theory.subspaces import Relus, Space, attend, average, blank, embed, place, say
+
+# -- the construction --------------------------------------------------------------------------------------------------
+
+
+class Features(NamedTuple):
+    """Functions of k bits: the position `at` which each is computed, those `of` its bits, and its truth table.
+
+    A table has its values where the bits are 0 ... 00, 0 ... 01, 0 ... 10, and so on.
+    """
+
+    at: Int[Tensor, "count"]
+    of: Int[Tensor, "count k"]
+    table: Bool[Tensor, "count 2**k"]
+
+
+class Thresholds(Construction):
+    """Two layers, the first with k heads, tell whether at least b of N features of k bits each are true.
+
+    In the first layer head h brings the h-th bit of a position's feature, and the feed-forward part evaluates it. In
+    the second the mean s over all T tokens counts the true ones, and the answer is R(T s - b + 1) - R(T s - b).
+
+    Two things differ from the published proof. There the feed-forward part computes another function at every
+    position; but all positions share one. So each holds the truth table of its feature, in 2^k coordinates of its
+    embedding, and the feed-forward part looks up the bits. And attention here is causal. So a feature is computed at
+    a position that comes after its bits, or holds the last of them; where the input has too few of these, blanks
+    follow it. The table of a position without a feature is 0, and it needs no BOS to look at.
+    """
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 13"
+    gamma: ClassVar[float] = 0.5  # a narrow code, as each head has pointers of its own: 16 dimensions for 512 tokens
+
+    @abstractmethod
+    def features(self, length: int) -> Features:
+        """No two of them at one position, and none before its bits; one of fewer bits looks at one of them twice."""
+
+    @abstractmethod
+    def threshold(self, length: int) -> int:
+        """How many features must be true at least."""
+
+    def build(self, length: int) -> Model:
+        task, tokens, b = self.task(length), self.tokens(length), self.threshold(length)
+        at, of, table = self.features(length)
+        k, code = of.shape[1], trace_code(tokens, self.gamma)
+        copies, ptrs = [f"copy{h}" for h in range(k)], [f"ptr{h}" for h in range(k)]
+        used = dict.fromkeys(copies, 1) | dict.fromkeys(ptrs, code.k) | {"pos": code.k, "table": 2**k}
+        used |= {"bit": 1, "feature": 1, "reached": 1}
+        stream = Space(**used, unused=-sum(used.values()) % k)  # heads share the width evenly
+        stack = Stack(name="thresholds", mixers=(Attention(heads=k), Attention(heads=1)), width=stream.width, ff=2,
+                      norm="none", positions="learned", longest=tokens)  # fmt: skip
+        model = blank(stack, task)
+        embed(model, stream.vector(bit=[[1.0] if symbol == "1" else [-1.0] for symbol in task.symbols]))
+        positions = stream.vector(pos=code.signs)
+        positions[at] += stream.vector(table=table, **dict(zip(ptrs, code.signs[of.T], strict=True)))
+        place(model, positions)
+
+        eta = code.scale(tokens, eps=1 / (4 * k))  # so `agree` is wrong by 1/4 at most
+        for h, (copy, ptr) in enumerate(zip(copies, ptrs, strict=True)):
+            attend(model, 0, query=eta / code.k * stream.read(ptr), key=stream.read("pos"),
+                   value=stream.read("bit"), into=stream.write(copy), head=h)  # fmt: skip
+        evaluate, cases = Relus(model, 0), torch.tensor(list(product((-1.0, 1.0), repeat=k)))
+        agree = cases @ stream.read(*copies) / 2  # k/2 in the one case that holds, at most k/2 - 1 in the others
+        evaluate.between(stream.read("table") + agree, k / 2 + 0.25, stream.write("feature").expand(-1, 2**k),
+                         high=k / 2 + 0.75)  # fmt: skip
+
+        average(model, 1, value=stream.read("feature"), into=stream.write("reached"))
+        at_least = Relus(model, 1)
+        at_least.between(tokens * stream.read("reached"), b - 1, stream.write("reached"))
+        at_least.clear(stream.read("reached"), stream.write("reached"))
+        say(model, torch.cat([-stream.read("reached"), stream.read("reached")]), torch.tensor([0.5, -0.5]))
+        return model
+
+
+class DisjointnessTwoLayers(Thresholds):
+    """Two layers of width O(log N), the first with two heads, tell whether two sets given as x # y, with N bits in
+    both together, are disjoint.
+
+    A feature at every bit of y: not both it and its partner in x are 1. All N / 2 of them must be true.
+    """
+
+    length: ClassVar[int] = 64
+    largest: ClassVar[int] = 256
+    small: ClassVar[tuple[int, ...]] = (2, 4, 6, 8, 10)
+
+    def task(self, length: int) -> Disjointness:
+        return Disjointness()
+
+    def tokens(self, length: int) -> int:
+        return length + 1
+
+    def every(self, length: int) -> Tensor:
+        """All x # y."""
+        x, y = strings(2, length).chunk(2, dim=1)
+        return torch.cat([x, torch.full((len(x), 1), 3), y], dim=1)
+
+    def features(self, length: int) -> Features:
+        x = torch.arange(length // 2)
+        y = x + len(x) + 1
+        not_both = torch.tensor([True, True, True, False])
+        return Features(at=y, of=torch.stack([x, y], dim=1), table=not_both.expand(len(x), -1))
+
+    def threshold(self, length: int) -> int:
+        return length // 2
+
+
+# -- formulas ----------------------------------------------------------------------------------------------------------
+
+Form = Literal["DNF", "CNF"]
+OPERATORS = {"DNF": ("|", "&"), "CNF": ("&", "|")}  # between clauses, and within one
+EXAMPLES = {"DNF": "(x1 & ~x3) | (x2 & x4)", "CNF": "(x1 | ~x3) & (x2 | x4)"}
+MOST_LITERALS, ATTEMPTS = 8, 64
+
+
+def clauses_of(text: str, form: Form) -> tuple[tuple[int, ...], ...]:
+    """The clauses of a formula; a literal is the number of its variable, below 0 where it is negated.
+
+    >>> clauses_of("(x1 & ~x3) | x2", "DNF"), clauses_of("(x1 | ~x3) & x2", "CNF")
+    (((1, -3), (2,)), ((1, -3), (2,)))
+    """
+    between, within = OPERATORS[form]
+    literal = r"\s*~?\s*x[1-9][0-9]{0,3}\s*"
+    several = rf"{literal}(\{within}{literal})*"
+    bare = several if within == "&" else literal  # & binds before |
+    clauses = text.split(between)
+    for clause in clauses:
+        if not re.fullmatch(rf"\s*\({several}\)\s*|{bare}", clause):
+            raise BadInput(f"'{clause.strip()}' is no clause of a {form} like {EXAMPLES[form]} of x1 to x9999")
+        if clause.count("x") > MOST_LITERALS:
+            raise BadInput(f"'{clause.strip()}' has {clause.count('x')} literals; at most {MOST_LITERALS}")
+    found = (re.sub(r"[\s()x]", "", clause).replace("~", "-").split(within) for clause in clauses)
+    return tuple(tuple(map(int, literals)) for literals in found)
+
+
+class Formula(Task):
+    """The value of a formula: x1 is true where the first symbol is a 1, and so on. Blanks (-) may follow.
+
+    A draw makes all terms of a DNF false, or all clauses of a CNF true, as well as it can; in every second one a random
+    term is then made true, or a clause false.
+
+    >>> formula = Formula(text="(x1 & ~x3) | (x2 & x4)")
+    >>> formula.explain("1001--"), formula.explain("1011--")
+    ('.....1', '.....0')
+    """
+
+    asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
+    symbols: ClassVar[tuple[str, ...]] = ("0", "1", "-")
+    answers: ClassVar[tuple[str, ...]] = ("0", "1")
+    text: str
+    form: Form = "DNF"
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Self:
+        clauses_of(self.text, self.form)
+        return self
+
+    @cached_property
+    def literals(self) -> Int[Tensor, "clauses k"]:
+        """As `clauses_of` has them; a shorter clause says its first literal again."""
+        clauses = clauses_of(self.text, self.form)
+        k = max(map(len, clauses))
+        return torch.tensor([clause + (k - len(clause)) * clause[:1] for clause in clauses])
+
+    @property
+    def variables(self) -> int:
+        return int(self.literals.abs().max())
+
+    @property
+    def threshold(self) -> int:
+        """How many clauses must be true at least."""
+        return 1 if self.form == "DNF" else len(self.literals)
+
+    def joined(self, literals: Bool[Tensor, "*rows k"]) -> Bool[Tensor, "*rows"]:
+        """The value of a clause by those of its literals."""
+        return literals.all(-1) if self.form == "DNF" else literals.any(-1)
+
+    def true_clauses(self, x: Bool[Tensor, "rows variables"]) -> Bool[Tensor, "rows clauses"]:
+        literals = placed(self.literals, x.device)
+        return self.joined(x[:, literals.abs() - 1] == (literals > 0))
+
+    def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+        x = pad((inputs == 2) & real(inputs), (0, max(0, self.variables - inputs.shape[1])))
+        value = self.true_clauses(x).sum(1, keepdim=True) >= self.threshold
+        return value.long().expand(inputs.shape)
+
+    def fits(self, length: int) -> bool:
+        return length >= self.variables
+
+    def log2_inputs(self, length: int) -> float:
+        return float(self.variables)
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
+        literals, decisive = placed(self.literals, lengths.device), self.form == "DNF"
+        x = rng.child("bits").integers(self.variables, 2) == 1
+        for attempt in range(ATTEMPTS):  # flip one variable of every clause that decides the whole, all at once
+            decides = self.true_clauses(x) == decisive
+            if not decides.any():
+                break
+            which = rng.child("flip", attempt).integers(*literals.shape)[..., None]
+            variable = (literals.abs() - 1).expand(*decides.shape, -1).gather(2, which)[..., 0]
+            x = x ^ torch.zeros_like(x, dtype=torch.int64).scatter_add(1, variable, decides.long()).bool()
+        clause = literals[rng.child("clause").integers(1, len(literals))[:, 0]]
+        decided = x.scatter(1, clause.abs() - 1, (clause > 0) == decisive)
+        x = torch.where(rng.child("label").integers(1, 2) == 1, decided, x)
+        return pad(x.long() + 1, (0, width - self.variables), value=3)
+
+
+def random_formula(form: Form, variables: int, k: int = 3) -> str:
+    """A formula with as many clauses as variables, each of its own variable and k - 1 random others; always the same.
+
+    >>> random_formula("CNF", 4)
+    '(~x1 | ~x4 | ~x3) & (~x2 | x4 | x1) & (~x3 | x1 | ~x4) & (~x4 | x3 | ~x1)'
+    """
+    between, within = OPERATORS[form]
+    rows = Rng.seeded(0, "formula", form, variables).rows(variables)
+    steps = pad(rows.child("others").order(variables - 1)[:, : k - 1] + 1, (1, 0))
+    which = (torch.arange(variables)[:, None] + steps) % variables + 1
+    signs = rows.child("signs").integers(k, 2)
+    clauses = [
+        f" {within} ".join(("~" if sign else "") + f"x{i}" for i, sign in zip(*row, strict=True))
+        for row in zip(which.tolist(), signs.tolist(), strict=True)
+    ]
+    return f" {between} ".join(f"({clause})" for clause in clauses)
+
+
+class FormulaTwoLayers(Thresholds):
+    """Two layers evaluate a formula: N bits, and then a blank for every clause, at which it is computed.
+
+    Without a formula of one's own it is a random one of N variables and N clauses of three literals.
+    """
+
+    form: ClassVar[Form]
+    length: ClassVar[int] = 24
+    largest: ClassVar[int] = 128
+    small: ClassVar[tuple[int, ...]] = tuple(range(3, 11))
+    any_string: ClassVar[bool] = True
+
+    def __init__(self, formula: str | None = None) -> None:
+        self.formula = formula
+        if formula is not None:  # the claim then speaks of this one only
+            self.length = self.task(0).variables  # type: ignore[misc]
+            self.small = (self.length,) if self.length <= 12 else ()  # type: ignore[misc]
+
+    def check_length(self, length: int) -> None:
+        if self.formula is None and length < 3:
+            raise BadInput(f"{self.name} has no length {length}: at least 3 variables")
+        if self.formula is not None and length != self.length:
+            raise BadInput(f"{self.name} has no length {length}: this formula has {self.length} variables")
+
+    def task(self, length: int) -> Formula:
+        text = random_formula(self.form, length) if self.formula is None else self.formula
+        return Formula(text=text, form=self.form)
+
+    def tokens(self, length: int) -> int:
+        return length + len(self.task(length).literals)
+
+    def every(self, length: int) -> Tensor:
+        """All bits, with blanks behind them."""
+        return pad(strings(2, length), (0, self.tokens(length) - length), value=3)
+
+    def features(self, length: int) -> Features:
+        task, tokens = self.task(length), self.tokens(length)
+        cases = torch.tensor(list(product((False, True), repeat=task.literals.shape[1])))
+        table = task.joined(cases == (task.literals > 0)[:, None])
+        return Features(at=torch.arange(length, tokens), of=task.literals.abs() - 1, table=table)
+
+    def threshold(self, length: int) -> int:
+        return self.task(length).threshold
+
+
+class KDnf(FormulaTwoLayers):
+    """Two layers, the first with k heads, evaluate a k-DNF with M terms of N variables, given as N bits and M blanks,
+    in width O(k log(N + M) + 2^k).
+
+    Its value is 1 where at least one term is true.
+    """
+
+    form: ClassVar[Form] = "DNF"
+
+
+class KCnf(FormulaTwoLayers):
+    """Two layers, the first with k heads, evaluate a k-CNF with M clauses of N variables, given as N bits and M blanks,
+    in width O(k log(N + M) + 2^k).
+
+    Its value is 1 where all M clauses are true, that is, at least M.
+    """
+
+    form: ClassVar[Form] = "CNF"
