@@ -20,6 +20,7 @@ from assay.rng import Rng
 from assay.tasks.task import IGNORE, Task
 
 RANDOM = 10_000  # inputs drawn at the length asked for
+TOKENS = 10_000_000  # of all random inputs of a recurrent machine together
 ELEMENTS = 1 << 24  # about as many numbers as an attention matrix of one batch may have
 Change = Callable[[Model], nn.Module]  # rounds the numbers of a construction, exchanges its attention, breaks it
 
@@ -162,15 +163,49 @@ class Construction(Claim):
     def examine(self, length: int, batches: Iterator[Tensor], change: Change | None = None) -> Examined:
         """Compare the machine's answers with the oracle's."""
         task, machine = self.task(length), self.changed(length, change)
-        seen, tokens = NOTHING, self.tokens(length)
+        seen = NOTHING
         for batch in batches:
-            for part in batch.split(max(1, ELEMENTS // tokens**2)):
+            for part in batch.split(self.at_once(length)):
                 seen += compared(machine(part)[0], task.solve(part))
         return seen
+
+    def at_once(self, length: int) -> int:
+        """How many inputs are run together: attention has a matrix for each."""
+        return max(1, ELEMENTS // self.tokens(length) ** 2)
 
     def changed(self, length: int, change: Change | None) -> nn.Module:
         model = self.build(length)
         return model if change is None else change(model)
+
+
+class Recurrent(Construction):
+    """One machine for all lengths, whose state does not grow: long inputs are run many at once, and fewer are drawn."""
+
+    any_string: ClassVar[bool] = True
+    few: ClassVar[int] = 1 << 12
+
+    @property
+    def small(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The lengths up to 10 that have few strings."""
+        return tuple(n for n in range(1, 11) if len(self.task(n).symbols) ** n <= self.few)
+
+    @property
+    def exact_to(self) -> float:
+        """The largest length for which it is exact."""
+        return math.inf
+
+    def check_length(self, length: int) -> None:
+        super().check_length(length)
+        if length > self.exact_to:
+            raise BadInput(f"{self.name} is exact up to {self.exact_to}, and {length} is longer")
+
+    def examine_random(self, length: int, rng: Rng, count: int, change: Change | None) -> Examined:
+        return super().examine_random(length, rng, min(count, max(16, TOKENS // self.tokens(length))), change)
+
+    def at_once(self, length: int) -> int:
+        model = self.build(length)
+        each = self.tokens(length) * model.read_out.in_features + model.state_floats(length)
+        return max(16, ELEMENTS // each)
 
 
 def compared(logits: Tensor, targets: Int[Tensor, "rows time"]) -> Examined:

@@ -48,6 +48,48 @@ CLAIMS = Registry(
         "recall-many": Entry("constructions.recall:MultiQuery", "every bound key among N tokens, by two layers", OWN),
         "dyck-rnn": Entry("constructions.dyck:DyckRnn", "bounded Dyck by a relu network with a stack of bits", OWN),
         "dyck-two-layers": Entry("constructions.dyck:DyckTwoLayers", "Dyck-(2, 2) by two layers of width 12", OWN),
+        "parity-delta-net": Entry(
+            "constructions.parity:DeltaNetParity", "parity at every length: beta = 2 reflects", OWN
+        ),
+        "parity-lstm": Entry("constructions.parity:LstmParity", "parity at every length by one LSTM unit", OWN),
+        "parity-recurrent-delta": Entry(
+            "constructions.parity:RecurrentDeltaParity", "parity at every length by one head of size 1", OWN
+        ),
+        "parity-srwm": Entry("constructions.parity:SrwmParity", "parity at every length by an SRWM with 7 rows", OWN),
+        "parity-elman": Entry("constructions.parity:ElmanParity", "parity at every length by two relu units", OWN),
+        "counter-an-bn": Entry(
+            "constructions.counters:AnBnCounter", "a^n b^n by linear attention, up to 2^22", f"after {IRIE}"
+        ),
+        "counter-an-bn-cn": Entry(
+            "constructions.counters:AnBnCnCounter", "a^n b^n c^n by linear attention, up to 2^22", f"after {IRIE}"
+        ),
+        "counter-shuffle": Entry(
+            "constructions.counters:ShuffleCounter", "Shuffle-k by linear attention, up to 2^22", f"after {IRIE}"
+        ),
+        "counter-dyck-1": Entry(
+            "constructions.counters:Dyck1Counter", "Dyck-1 by linear attention, up to 2^22", f"after {IRIE}"
+        ),
+        "reset-dyck-1": Entry(
+            "constructions.fast_weights:ResetDyck",
+            "Reset Dyck-1 by the delta rule, N ~ 1 / sqrt(beta)",
+            f"after {IRIE}",
+        ),
+        "reset-dyck-1-rounded": Entry(
+            "constructions.fast_weights:RoundedResetDyck", "Reset Dyck-1 up to 2^22: rounding repairs the decay", OWN
+        ),
+        "linear-transformer-rnn": Entry(
+            "constructions.fast_weights:LinearTransformerIsRnn", "linear attention equals its recurrent form", IRIE
+        ),
+        "dfa-rnn": Entry("constructions.automata:DfaRnn", "any automaton by a relu network of |Q||S| units", OWN),
+        "dfa-srwm": Entry("constructions.automata:DfaSrwm", "any automaton by one SRWM, |Q||S| + |S| + 1 rows", OWN),
+        "reflections-s5": Entry(
+            "constructions.groups:Reflections", "S_5 (or any group) by products of reflections", OWN
+        ),
+        "reflections-a5": Entry("constructions.groups:A5Reflections", "A_5 by products of reflections", OWN),
+        "reflections-s3": Entry("constructions.groups:S3Reflections", "S_3 by products of reflections", OWN),
+        "reflections-cyclic": Entry(
+            "constructions.groups:CyclicReflections", "Z_n by reflections, via Cayley's theorem", OWN
+        ),
     },
 )
 

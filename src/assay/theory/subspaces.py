@@ -6,6 +6,7 @@ tensors: a proof's `eta * idx` is `eta * stream.read("idx")`, a sum of blocks is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from assay.rng import Rng
 from assay.tasks.task import Task
 
 Map = Float[Tensor, "to from"]
+FAR = 200.0  # elu(-200) + 1 = 0, sigmoid(-200) = 0 and sigmoid(200) = 1 in float32
 
 
 class Space:
@@ -95,6 +97,21 @@ def average(model: Model, layer: int, value: Map, into: Map) -> None:
     """A head whose logits are all 0: the mean of `value` over all positions so far."""
     nowhere = torch.zeros_like(value)
     attend(model, layer, query=nowhere, key=nowhere, value=value, into=into)
+
+
+def first_feature(stream: Space) -> Map:
+    """A query or key whose features are (1, 0, ..., 0), by elu(0) + 1 = 1 and elu(-FAR) + 1 = 0."""
+    return -FAR * torch.cat([0 * stream.read("one"), stream.read("one").expand(stream.width - 1, -1)])
+
+
+def program(model: Model, layer: int, query: Map, writes: Sequence[tuple[Map, Map, Map]], into: Map) -> None:
+    """A delta rule with one head: its query, and the key, the value and the logit of beta of each of its writes."""
+    mixer: Any = model.blocks[layer].mixer
+    keys, values = (linear.weight.unflatten(0, (mixer.steps, -1)) for linear in (mixer.key, mixer.value))
+    mixer.query.weight[: len(query)] = query
+    for step, (key, value, beta) in enumerate(writes):
+        keys[step, : len(key)], values[step, : len(value)], mixer.beta.weight[step] = key, value, beta[0]
+    mixer.out.weight[:, : into.shape[1]] = into
 
 
 class Relus:

@@ -119,7 +119,7 @@ class RepairedNeighbour(Neighbour):
         return code.signs / math.sqrt(code.k)
 
     def width_at(self, length: int, margin: float) -> int:
-        return 2 * self.dimension + 2 ** trace_size(length)[0] + 4
+        return 2 * self.dimension + (1 << trace_size(length)[0]) + 4
 
     def look(self, model: Model, stream: Space, length: int) -> None:
         eta_1 = trace_code(length).scale(2 * length, eps=self.margin / 8)

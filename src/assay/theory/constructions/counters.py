@@ -1,0 +1,167 @@
+"""Counter languages by the linear Transformer: its additive state counts, and a second layer remembers mistakes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.models.linear_attention import LinearAttention
+from assay.models.skeleton import Model, Stack
+from assay.rng import Rng
+from assay.tasks.counter import AnBn, AnBnCn, EqualCounts
+from assay.tasks.dyck import Dyck1, Shuffle
+from assay.tasks.task import PAD, Task
+from assay.theory.claim import Recurrent
+from assay.theory.codes import binary_digits
+from assay.theory.subspaces import Map, Relus, Space, attend, blank, embed, first_feature, say
+
+
+def add_up(model: Model, layer: int, stream: Space, value: Map, into: Map) -> None:
+    """The sum of `value` x over all positions up to here: every key has features 1, and the query reads one of them."""
+    attend(model, layer, first_feature(stream), torch.zeros(stream.width, stream.width), value, into)
+
+
+class Counter(Recurrent):
+    """Two layers of linear attention: the first counts, and its feed-forward part says what is wrong at this position;
+    the second counts what was wrong.
+
+    All are whole numbers of at most 4 N, and float32 has all of these up to 2^24.
+    """
+
+    source: ClassVar[str] = "own; after Irie et al. 2023"
+    N: ClassVar[int] = 2**22
+
+    @property
+    def exact_to(self) -> float:
+        return self.N
+
+    @abstractmethod
+    def stream(self) -> Space:
+        """Blocks for `symbol`, `one`, what is counted and said of it, `wrong`, `errors` and `dead`."""
+
+    @abstractmethod
+    def count(self, model: Model, stream: Space) -> None:
+        """The first layer."""
+
+    @abstractmethod
+    def alive(self, stream: Space) -> Map:
+        """A logit for every answer but dead: 0 for the right one, at most -1 for the others."""
+
+    def build(self, length: int) -> Model:
+        task, stream = self.task(length), self.stream()
+        mixers = (LinearAttention(heads=1, features="elu"),) * 2
+        model = blank(Stack(name="counter", mixers=mixers, width=stream.width, ff=4, norm="none"), task)
+        embed(model, stream.vector(symbol=torch.eye(len(task.symbols)), one=1.0))
+        self.count(model, stream)
+        add_up(model, 1, stream, stream.read("wrong"), stream.write("errors"))
+        Relus(model, 1).between(stream.read("errors"), 0.0, stream.write("dead"))
+        say(model, torch.cat([self.alive(stream), 2 * stream.read("dead") - stream.read("one")]))
+        return model
+
+
+# -- the same number of each letter --------------------------------------------------------------------------------
+
+
+class Letters(Counter):
+    """A letter is wrong before the one before it is complete, and where there are more of it than of a; a is wrong
+    behind the others."""
+
+    length: ClassVar[int] = 120
+    largest: ClassVar[int] = 30_000
+    language: ClassVar[type[EqualCounts]]
+
+    def task(self, length: int) -> EqualCounts:
+        return self.language()
+
+    def draw(self, length: int, rows: Rng) -> Tensor:
+        """Words of all lengths, and behind them any letters; in every second one a symbol is replaced."""
+        k = len(self.language.letters)
+        whole = super().draw(length, rows)
+        shorter = self.task(length).inputs((rows.child("n").integers(1, length // k)[:, 0] + 1) * k, rows, length)
+        anything = rows.child("letters").integers(length, k) + 1
+        mixed = torch.where(shorter == PAD, anything, shorter)
+        return torch.where(rows.child("which").integers(1, 2) == 1, mixed, whole)
+
+    def stream(self) -> Space:
+        k = len(self.language.letters)
+        return Space(symbol=k, one=1, count=k, short=k - 1, wrong=1, errors=1, dead=1)
+
+    def count(self, model: Model, stream: Space) -> None:
+        add_up(model, 0, stream, stream.read("symbol"), stream.write("count"))
+        flags, wrong = Relus(model, 0), stream.write("wrong")
+        letters, counts = stream.read("symbol").split(1), stream.read("count").split(1)
+        a, n = letters[0], counts[0]
+        # What is compared counts only at its letter: elsewhere N is missing.
+        flags.between(self.N * a + sum(counts[1:]), self.N, wrong)
+        later = zip(letters[1:], counts, counts[1:], stream.write("short").split(1, dim=1), strict=False)
+        for letter, before, now, short in later:
+            flags.between(self.N * letter + n - before, self.N, wrong)
+            flags.between(self.N * letter + now - n, self.N, wrong)
+            flags.between(self.N * letter + n - now, self.N, short)
+
+    def alive(self, stream: Space) -> Map:
+        symbol, short, nothing = stream.read("symbol"), stream.read("short"), torch.zeros(1, stream.width)
+        complete = symbol[1:] - short
+        told = torch.cat([symbol[:1], short, nothing]) + torch.cat([nothing, nothing, complete])
+        return told - stream.read("one")
+
+
+class AnBnCounter(Letters):
+    """A linear Transformer with two layers of width 9 does a^n b^n, dead strings too, for all lengths up to 2^22."""
+
+    language: ClassVar[type[EqualCounts]] = AnBn
+
+
+class AnBnCnCounter(Letters):
+    """A linear Transformer with two layers of width 12 does a^n b^n c^n, dead strings too, for all lengths up to
+    2^22."""
+
+    language: ClassVar[type[EqualCounts]] = AnBnCn
+
+
+# -- brackets ------------------------------------------------------------------------------------------------------
+
+
+class ShuffleCounter(Counter):
+    """A linear Transformer with two layers of width 4 k + 4 does Shuffle-k, dead strings too, for all lengths up to
+    2^22.
+
+    It counts every type's depth; a depth below 0 is wrong.
+    """
+
+    length: ClassVar[int] = 120
+    largest: ClassVar[int] = 30_000
+
+    def __init__(self, k: int = 2) -> None:
+        self.k = k
+
+    def task(self, length: int) -> Task:
+        return Shuffle(k=self.k)
+
+    def stream(self) -> Space:
+        return Space(symbol=2 * self.k, one=1, depth=self.k, open=self.k, wrong=1, errors=1, dead=1)
+
+    def count(self, model: Model, stream: Space) -> None:
+        brackets = stream.read("symbol")
+        add_up(model, 0, stream, brackets[0::2] - brackets[1::2], stream.write("depth"))
+        flags = Relus(model, 0)
+        flags.between(stream.read("depth"), 0.0, stream.write("open"))
+        flags.between(-stream.read("depth"), 0.0, stream.write("wrong").expand(-1, self.k))
+
+    def alive(self, stream: Space) -> Map:
+        """Minus the number of types about which an answer is mistaken; the first type is an answer's first digit."""
+        told = binary_digits(2**self.k).flip(1)
+        return (2 * told - 1) @ stream.read("open") - told.sum(1, keepdim=True) * stream.read("one")
+
+
+class Dyck1Counter(ShuffleCounter):
+    """A linear Transformer with two layers of width 8 does Dyck-1, dead strings too, for all lengths up to 2^22."""
+
+    def __init__(self) -> None:
+        super().__init__(k=1)
+
+    def task(self, length: int) -> Task:
+        return Dyck1()

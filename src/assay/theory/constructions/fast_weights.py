@@ -1,0 +1,156 @@
+"""Fast weights: the linear Transformer is a recurrent network, and what the delta rule's erasure is good for."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.models import zoo
+from assay.models.causal import Causal, State
+from assay.models.delta_rule import DeltaRule
+from assay.models.features import features
+from assay.models.linear_attention import LinearAttentionLayer
+from assay.models.mixer import join_heads, split_heads
+from assay.models.skeleton import Model, Stack
+from assay.rng import Rng
+from assay.tasks.dyck import ResetDyck1
+from assay.theory.claim import Claim, Recurrent, Verdict
+from assay.theory.subspaces import FAR, Relus, Space, blank, embed, first_feature, program, say
+
+
+class ResetDyck(Recurrent):
+    """The delta rule counts with a small beta and forgets with beta = 1: two layers of width 8 do Reset Dyck-1 for all
+    lengths up to N, where (beta + u) N^2 + 8 u N = 1 and u = 2^-24.
+
+    A bracket writes the value +-1/beta at the rate beta, which adds +-1, and takes away the share beta of what stood
+    there: on the way to depth N/2 and back these are beta N^2 / 4 in all, and the rounding of the sums is as much with
+    u. The count is told from its neighbours while all this is at most 1/4. A second layer remembers mistakes.
+    """
+
+    source: ClassVar[str] = "own; after Irie et al. 2023"
+    length: ClassVar[int] = 200
+    largest: ClassVar[int] = 2894
+    beta: ClassVar[float] = 2.0**-24
+
+    @property
+    def exact_to(self) -> float:
+        u = torch.finfo(torch.float32).eps / 2
+        a, b = self.beta + u, 8 * u
+        return math.floor((math.sqrt(b**2 + 4 * a) - b) / (2 * a))
+
+    def task(self, length: int) -> ResetDyck1:
+        return ResetDyck1()
+
+    def draw(self, length: int, rows: Rng) -> Tensor:
+        """Every second input is, behind a reset, as deep as it can be and back at depth 0 at the end, or below."""
+        shallow, place = super().draw(length, rows), torch.arange(length)
+        reset = rows.child("reset").integers(1, length)
+        top = reset + (length - reset) // 2
+        deep = torch.where(place < top, 1, 2).where(place > reset, torch.where(place == reset, 3, shallow))
+        return torch.where(rows.child("deep").integers(1, 2) == 1, deep, shallow)
+
+    def build(self, length: int) -> Model:
+        stream = Space(one=1, opens=1, closes=1, resets=1, depth=1, open=1, wrong=1, dead=1)
+        one, opens, closes, resets, depth, opened, wrong, dead = map(stream.read, stream.sizes)
+        stack = Stack(name="reset-dyck", mixers=(DeltaRule(heads=1),) * 2, width=stream.width, ff=4, norm="none")
+        model, only = blank(stack, self.task(length)), first_feature(stream)
+        embed(model, stream.vector(one=1.0) + torch.cat([opens, closes, resets]))
+
+        small = torch.tensor(self.beta).logit()  # the beta of a bracket; that of a reset is 1
+        value = (opens - closes) / small.sigmoid()
+        program(model, 0, only, [(only, value, small * (opens + closes) + FAR * resets)], depth.T)
+        flags = Relus(model, 0)
+        flags.between(depth, 0.25, opened.T, high=0.75)
+        flags.between(-depth, 0.25, wrong.T, high=0.75)
+        # A flag that what is wrong sets, a reset takes away, and anything else leaves as it is.
+        program(model, 1, only, [(only, wrong, FAR * (2 * wrong + 2 * resets - one))], dead.T)
+        say(model, torch.cat([one - opened, opened, 2 * dead]))
+        return model
+
+
+class RoundedResetDyck(ResetDyck):
+    """With beta = 2^-30 the same machine does Reset Dyck-1 for all lengths up to 2^22: what a write takes away from the
+    count is less than float32 can tell, and rounding repairs it.
+
+    While the count w is within 32, +-1/beta - w is rounded to +-1/beta, which adds +-1. Beyond, a write is off by at
+    most beta |w| + 3 u, less than half of the way from one number to the next, and the sum is whole again. That takes
+    one write after another, as the kernels do it; in numbers of 64 bits, or in chunks, the decay is back.
+    """
+
+    beta: ClassVar[float] = 2.0**-30
+    largest: ClassVar[int] = 30_000
+
+    @property
+    def exact_to(self) -> float:
+        return 2**22
+
+
+# -- the linear Transformer as a recurrent network -----------------------------------------------------------------
+
+
+class ParallelForm(Causal):
+    """A layer of linear attention as attention: y_t = sum_{j <= t} (phi(q_t) . phi(k_j)) v_j, all at once."""
+
+    def __init__(self, layer: LinearAttentionLayer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
+        layer = self.layer
+        q, k, v = (split_heads(part, layer.heads) for part in layer.project(x).chunk(3, -1))
+        q, k = features(layer.features, q), features(layer.features, k)
+        return layer.out(join_heads((q @ k.mT).tril() @ v)), state
+
+
+class LinearTransformerIsRnn(Claim):
+    """The linear Transformer is a recurrent network: with any weights, causal attention without softmax gives what the
+    fast weight W' = W + v phi(k)^T gives step by step, to machine precision in double."""
+
+    source: ClassVar[str] = "Irie et al. 2023; Katharopoulos et al. 2020"
+    length: ClassVar[int] = 256
+    largest: ClassVar[int] = 4096
+    dtype: ClassVar[torch.dtype] = torch.float64
+    tolerance: ClassVar[float] = 1e-12
+    inputs: ClassVar[int] = 8
+
+    def model(self, rng: Rng) -> Model:
+        stack = zoo.linear_transformer()
+        return stack.build(vocab=65, features=0, answers=64, rng=rng).to(self.dtype).requires_grad_(requires_grad=False)
+
+    def parallel(self, rng: Rng) -> Model:
+        model = self.model(rng)
+        for block in model.blocks:
+            block.mixer = ParallelForm(block.mixer)  # type: ignore[arg-type]
+        return model
+
+    def verify(self, length: int | None = None, rng: Rng | None = None) -> Verdict:
+        length = self.length if length is None else length
+        self.check_length(length)
+        begin, rng = time.perf_counter(), Rng.seeded(0, "claim") if rng is None else rng
+        tokens = rng.rows(self.inputs).child("tokens").integers(length, 64) + 1
+        one, other = self.parallel(rng), self.model(rng)
+        attention = torch.cat([one(row[None])[0] for row in tokens])  # a row at a time: the matrices are large
+        step_by_step = Causal.forward(other, tokens)[0]
+        in_chunks = other(tokens)[0]
+        apart = max(relative(step_by_step, attention), relative(in_chunks, attention))
+        return Verdict(
+            claim=self.name,
+            length=length,
+            holds=apart <= self.tolerance,
+            checked="random weights",
+            inputs=self.inputs,
+            width=other.read_out.in_features,
+            bits=torch.finfo(self.dtype).bits,
+            margin=apart,
+            seconds=time.perf_counter() - begin,
+            note="the margin is the largest relative difference of the two forms",
+        )
+
+
+def relative(x: Tensor, y: Tensor) -> float:
+    """The largest difference of two tensors' entries, as a share of the largest entry."""
+    return float((x - y).abs().max() / y.abs().max())

@@ -1,0 +1,81 @@
+"""Word problems by products of reflections."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.description import BadInput
+from assay.models.skeleton import Model
+from assay.rng import Rng
+from assay.tasks.groups import S5, Cyclic, Group
+from assay.theory.constructions.groups import (
+    A5Reflections,
+    CyclicReflections,
+    Reflections,
+    S3Reflections,
+    as_permutations,
+    transpositions,
+)
+
+KLEIN = Group(table=((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0)))
+CLAIMS = (Reflections(), A5Reflections(), S3Reflections(), CyclicReflections(), Reflections(Cyclic(n=4)),
+          Reflections(KLEIN))  # fmt: skip
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.group.kind)
+def test_right_at_a_length_of_five_hundred(claim: Reflections):
+    verdict = claim.verify(500, inputs=32)
+    assert verdict.holds
+    n = len(as_permutations(claim.group)[0])
+    assert verdict.width == n**2 + 1
+    assert verdict.margin == pytest.approx(1, abs=1e-4)
+
+
+def test_transpositions_make_up_the_permutation():
+    for permutation in as_permutations(S5()):
+        P = torch.eye(5)
+        for i, j in transpositions(permutation):
+            order = list(range(5))
+            order[i], order[j] = j, i
+            P = P @ torch.eye(5)[order]
+        assert torch.equal(P, torch.eye(5)[list(permutation)])
+
+
+def state_after(claim: Reflections, length: int) -> torch.Tensor:
+    words = Rng.seeded(3).rows(16).integers(length, len(claim.group.symbols)) + 1
+    _, (_, (W,)) = claim.build(length)(words)
+    return W
+
+
+class OneCoordinate(Reflections):
+    copies = 1
+
+
+def test_with_two_coordinates_for_each_thing_the_state_is_whole():
+    whole = state_after(Reflections(), 2000)
+    assert torch.equal(whole, whole.round())
+    rounded = state_after(OneCoordinate(), 2000)
+    assert 0 < (rounded - rounded.round()).abs().max() < 1e-2
+    assert 0.99 < OneCoordinate().examine_random(2000, Rng.seeded(0), 16, None).margin < 0.9999
+
+
+class Projections(Reflections):
+    """beta up to 1: what a write takes out of the state is lost."""
+
+    reach = 1
+
+
+def one_exchange_missing(model: Model) -> Model:
+    model.blocks[0].mixer.key.weight.unflatten(0, (4, -1))[3] = 0
+    return model
+
+
+def test_wrong_without_reflections_or_without_one_of_them():
+    assert Projections().examine_random(20, Rng.seeded(0), 64, None).wrong > 0
+    assert Reflections().examine_random(20, Rng.seeded(0), 64, one_exchange_missing).wrong > 0
+
+
+def test_only_groups():
+    with pytest.raises(BadInput, match="parity is not the word problem of a group"):
+        Reflections("parity")
