@@ -90,6 +90,42 @@ CLAIMS = Registry(
         "reflections-cyclic": Entry(
             "constructions.groups:CyclicReflections", "Z_n by reflections, via Cayley's theorem", OWN
         ),
+        "rnn-protocol": Entry(
+            "bounds.memories:RecurrentProtocol",
+            "a recurrent machine's state is a one-way message",
+            f"{SEPARATIONS}, T2",
+        ),
+        "lookup-bits": Entry(
+            "bounds.claims:LookupBits", "bits of a recurrent machine for index lookup", f"{SEPARATIONS}, T3"
+        ),
+        "lookup-accuracy": Entry("bounds.memories:LookupAccuracy", "the best accuracy with too few bits (Fano)", OWN),
+        "recall-bits": Entry(
+            "bounds.claims:RecallBits", "bits of a recurrent machine for recall", f"{SEPARATIONS}, P9"
+        ),
+        "mqar-bits": Entry(
+            "bounds.claims:MqarBits", "bits of a recurrent machine for multi-query recall", f"{SEPARATIONS}, T8"
+        ),
+        "neighbour-bits": Entry(
+            "bounds.claims:NeighbourBits", "bits of a recurrent machine for nearest neighbour", f"{SEPARATIONS}, T8"
+        ),
+        "equality-bits": Entry(
+            "bounds.claims:EqualityBits", "bits of a recurrent machine for equality", f"{SEPARATIONS}, T11"
+        ),
+        "equality-layer": Entry(
+            "bounds.claims:EqualityLayer", "bits that one layer passes on for equality", f"{SEPARATIONS}, T12"
+        ),
+        "disjointness-layer": Entry(
+            "bounds.claims:DisjointnessLayer", "bits that one layer passes on for disjointness", f"{SEPARATIONS}, T4"
+        ),
+        "dyck-layer": Entry(
+            "bounds.claims:DyckLayer", "bits that one layer passes on for Dyck-(2,2)", f"{SEPARATIONS}, T5"
+        ),
+        "dyck-bits": Entry(
+            "bounds.memories:DyckBits", "Dyck-(2,2) takes 3 bits, and 3 are enough", f"{SEPARATIONS}, L4"
+        ),
+        "automaton-bits": Entry(
+            "bounds.memories:AutomatonBits", "bits of a recurrent machine for an automaton", f"{SEPARATIONS}, L4"
+        ),
     },
 )
 

@@ -1,0 +1,300 @@
+"""Lower bounds as claims: a closed form, a witness about which the oracle is asked, and the whole table where that is
+small."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+
+from assay.description import BadInput
+from assay.rng import Rng
+from assay.tasks.dyck import BoundedDyck
+from assay.tasks.equality import Disjointness, EqualityRandom
+from assay.tasks.index_lookup import IndexLookup
+from assay.tasks.neighbour import NearestNeighbour
+from assay.tasks.recall import MultiQueryRecall, Recall
+from assay.tasks.task import Task
+from assay.theory.bounds import witnesses
+from assay.theory.bounds.information import bits_for, one_layer
+from assay.theory.bounds.tables import Form, prefixes_told_apart, ranks
+from assay.theory.bounds.witnesses import Fooling, Prefixes, Witness
+from assay.theory.claim import RANDOM, Claim, Examined, Verdict
+from assay.theory.codes import trace_code
+
+PRECISION = 16  # bits of a number, where a bound is said as a width
+
+
+class LowerBound(Claim):
+    """So many things no machine may confuse; log2 of their number are the bits that it needs."""
+
+    small: ClassVar[tuple[int, ...]]  # lengths at which nothing is left to chance
+    even: ClassVar[bool] = False  # whether there are even lengths only
+
+    @abstractmethod
+    def task(self, length: int) -> Task: ...
+
+    @abstractmethod
+    def states(self, length: int) -> int:
+        """How many, in closed form."""
+
+    @abstractmethod
+    def mistakes(self, length: int) -> list[str]:
+        """What is wrong with the closed form at a small length, in words."""
+
+    @abstractmethod
+    def examine(self, length: int, rng: Rng, inputs: int) -> Examined: ...
+
+    def note(self, length: int) -> str:
+        return ""
+
+    def check_length(self, length: int) -> None:
+        least = min(self.small)
+        if length < least or (self.even and length % 2):
+            raise BadInput(f"{self.name} has no length {length}: {'even, and ' if self.even else ''}at least {least}")
+
+    def verify(self, length: int | None = None, rng: Rng | None = None, inputs: int = RANDOM) -> Verdict:
+        length = self.length if length is None else length
+        self.check_length(length)
+        begin, rng = time.perf_counter(), Rng.seeded(0, "claim") if rng is None else rng
+        small = [n for n in self.small if n <= length]
+        wrong = [f"at length {n} {mistake}" for n in small for mistake in self.mistakes(n)]
+        seen = self.examine(length, rng, inputs)
+        if seen.wrong:
+            wrong.append(f"{seen.wrong:,} of {seen.inputs:,} random ones fail")
+        return Verdict(
+            claim=self.name,
+            length=length,
+            holds=not wrong,
+            checked=f"all of {small[0]} to {small[-1]}, random" if len(small) > 1 else f"all of {small[0]}, random",
+            inputs=seen.inputs,
+            bits=bits_for(self.states(length)),
+            seconds=time.perf_counter() - begin,
+            note="; ".join(wrong) or self.note(length),
+        )
+
+
+class Witnessed(LowerBound):
+    """The witness is as large as the closed form says, and so is what the table of all answers shows."""
+
+    @abstractmethod
+    def witness(self, length: int) -> Witness: ...
+
+    @abstractmethod
+    def form(self, length: int) -> Form:
+        """The inputs of the table."""
+
+    @abstractmethod
+    def counted(self, length: int) -> int: ...
+
+    def mistakes(self, length: int) -> list[str]:
+        said = self.states(length)
+        found = {"in the table": self.counted(length), "in the witness": self.witness(length).size}
+        wrong = [f"there are {count:,} {where}, not {said:,}" for where, count in found.items() if count != said]
+        confused = self.witness(length).check_all().wrong
+        return wrong + ([f"{confused:,} pairs could be confused"] if confused else [])
+
+    def examine(self, length: int, rng: Rng, inputs: int) -> Examined:
+        seen = self.witness(length).check(rng, inputs)
+        return seen if self.witness(length).size == self.states(length) else seen._replace(wrong=seen.inputs)
+
+
+# -- recurrent machines --------------------------------------------------------------------------------------------
+
+
+class RecurrentBound(Witnessed):
+    """Prefixes of one length that suffixes tell apart."""
+
+    @abstractmethod
+    def witness(self, length: int) -> Prefixes: ...
+
+    def counted(self, length: int) -> int:
+        return prefixes_told_apart(self.task(length), self.form(length)).states
+
+
+class LookupBits(RecurrentBound):
+    """A recurrent machine that does index lookup over N symbols of an alphabet S carries at least N log2 |S| bits."""
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 3"
+    length: ClassVar[int] = 400
+    largest: ClassVar[int] = 16_000
+    small: ClassVar[tuple[int, ...]] = (2, 3, 4)
+
+    def task(self, length: int) -> IndexLookup:
+        return IndexLookup(alphabet=64 if length > max(self.small) else 4, positions=length)
+
+    def states(self, length: int) -> int:
+        return int(self.task(length).alphabet ** length)
+
+    def witness(self, length: int) -> Prefixes:
+        return witnesses.strings_looked_up(self.task(length), length)
+
+    def form(self, length: int) -> Form:
+        symbols, index = torch.arange(1, self.task(length).alphabet + 1), torch.arange(1, length + 1)
+        return Form((symbols,) * length + (len(symbols) + index,))
+
+
+class RecallBits(RecurrentBound):
+    """A recurrent machine that recalls one of N keys carries at least N bits; with V values, N log2 V."""
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Proposition 9"
+    length: ClassVar[int] = 200
+    largest: ClassVar[int] = 8000
+    small: ClassVar[tuple[int, ...]] = (2, 3)
+
+    def task(self, length: int) -> Recall | MultiQueryRecall:
+        return Recall(vocabulary=self.vocabulary(length))
+
+    def vocabulary(self, length: int) -> int:
+        return max(512, 2 * (length + 1)) if length > max(self.small) else 8
+
+    def pairs(self, length: int) -> int:
+        return length
+
+    def states(self, length: int) -> int:
+        return int(self.task(length).keys ** self.pairs(length))
+
+    def witness(self, length: int) -> Prefixes:
+        return witnesses.values_recalled(self.task(length), self.pairs(length))
+
+    def form(self, length: int) -> Form:
+        keys = torch.arange(1, self.pairs(length) + 1)
+        values = torch.arange(1, self.task(length).keys + 1) + self.task(length).keys
+        return Form((*(choice for key in keys for choice in (key[None], values)), keys))
+
+
+class MqarBits(RecallBits):
+    """A recurrent machine that does multi-query recall over N/2 pairs carries at least N/2 bits; with V values,
+    (N/2) log2 V."""
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 8"
+    length: ClassVar[int] = 400
+    largest: ClassVar[int] = 16_000
+    small: ClassVar[tuple[int, ...]] = (4, 6)
+    even: ClassVar[bool] = True
+
+    def task(self, length: int) -> MultiQueryRecall:
+        return MultiQueryRecall(vocabulary=self.vocabulary(length), pairs_bound=self.pairs(length))
+
+    def pairs(self, length: int) -> int:
+        return length // 2
+
+
+class NeighbourBits(RecurrentBound):
+    """A recurrent machine that finds the nearest of N/2 points carries at least N/2 bits: their labels."""
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 8"
+    length: ClassVar[int] = 100
+    largest: ClassVar[int] = 2000
+    small: ClassVar[tuple[int, ...]] = (4, 8, 12)
+    even: ClassVar[bool] = True
+
+    def task(self, length: int) -> NearestNeighbour:
+        return NearestNeighbour(dimension=trace_code(length // 2, gamma=0.9).k)
+
+    def states(self, length: int) -> int:
+        return 1 << length // 2
+
+    def witness(self, length: int) -> Prefixes:
+        return witnesses.neighbours(self.task(length), length // 2)
+
+    def form(self, length: int) -> Form:
+        prefix = self.witness(length).prefix(torch.tensor([[0] * (length // 2), [1] * (length // 2)]))
+        points, labels = prefix[0, ::2], prefix[:, 1]
+        return Form((*(choice for point in points for choice in (point[None], labels)), points))
+
+
+class Halves(Witnessed):
+    """Two strings of N/2 bits with a # between."""
+
+    length: ClassVar[int] = 400
+    largest: ClassVar[int] = 16_000
+    small: ClassVar[tuple[int, ...]] = (2, 4, 6, 8, 10)
+    even: ClassVar[bool] = True
+
+    def states(self, length: int) -> int:
+        return 1 << length // 2
+
+    def form(self, length: int) -> Form:
+        bits = (torch.tensor([1, 2]),) * (length // 2)
+        return Form((*bits, torch.tensor([3]), *bits))
+
+
+class EqualityBits(Halves, RecurrentBound):
+    """A recurrent machine that decides whether two strings of N/2 bits are equal carries at least N/2 bits."""
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 11"
+
+    def task(self, length: int) -> EqualityRandom:
+        return EqualityRandom()
+
+    def witness(self, length: int) -> Prefixes:
+        return witnesses.first_halves(self.task(length), length)
+
+
+# -- one layer of attention ----------------------------------------------------------------------------------------
+
+
+class OneLayerBound(Witnessed):
+    """A fooling set of a partition of the positions."""
+
+    @abstractmethod
+    def witness(self, length: int) -> Fooling: ...
+
+    def counted(self, length: int) -> int:
+        task, fooling = self.task(length), self.witness(length)
+        return ranks(task, self.form(length), fooling.first)[task.answers[fooling.answer]]
+
+    def note(self, length: int) -> str:
+        tokens = len(self.witness(length).first)
+        size = one_layer(bits_for(self.states(length)), tokens, PRECISION)
+        return f"at {PRECISION} bits m H >= {size.paper:,} by the paper's constant, {size.lean:,} by the lean protocol"
+
+
+class EqualityLayer(Halves, OneLayerBound):
+    """One layer of attention that decides whether two strings of N/2 bits are equal passes on at least N/2 bits."""
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 12"
+
+    def task(self, length: int) -> EqualityRandom:
+        return EqualityRandom()
+
+    def witness(self, length: int) -> Fooling:
+        return witnesses.equal_halves(self.task(length), length)
+
+
+class DisjointnessLayer(Halves, OneLayerBound):
+    """One layer of attention that decides whether two sets among N/2 things meet passes on at least N/2 bits."""
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 4, with Kushilevitz and Nisan 1997"
+
+    def task(self, length: int) -> Disjointness:
+        return Disjointness()
+
+    def witness(self, length: int) -> Fooling:
+        return witnesses.complements(self.task(length), length)
+
+
+class DyckLayer(OneLayerBound):
+    """One layer of attention that recognises Dyck-(2,2) passes on at least N - 1 bits between odd and even
+    positions."""
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 5"
+    length: ClassVar[int] = 400
+    largest: ClassVar[int] = 16_000
+    small: ClassVar[tuple[int, ...]] = (2, 4, 6, 8)
+    even: ClassVar[bool] = True
+
+    def task(self, length: int) -> BoundedDyck:
+        return BoundedDyck(k=2, depth=2)
+
+    def states(self, length: int) -> int:
+        return 1 << length - 1
+
+    def witness(self, length: int) -> Fooling:
+        return witnesses.nested(self.task(length), length)
+
+    def form(self, length: int) -> Form:
+        return Form.any_string(self.task(length), length)

@@ -1,0 +1,212 @@
+"""Claims about finite memories: what they say to a cut, to an automaton, and how well too small a one can do."""
+
+from __future__ import annotations
+
+import math
+import time
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from assay.models.causal import Causal, State, state_bits
+from assay.models.registry import MODELS, named_model
+from assay.models.skeleton import Model
+from assay.rng import Rng
+from assay.tasks.dyck import BoundedDyck
+from assay.tasks.groups import A5
+from assay.tasks.index_lookup import IndexLookup
+from assay.tasks.regular import Parity
+from assay.theory.bounds.claims import LowerBound
+from assay.theory.bounds.information import best_accuracy
+from assay.theory.bounds.residuals import automaton
+from assay.theory.bounds.tables import Form, answers, learned, prefixes_told_apart
+from assay.theory.claim import NOTHING, Claim, Examined, Verdict, strings
+
+
+class AutomatonBits(LowerBound):
+    """A recurrent machine with the same update at every step that equals an automaton of n states carries at least
+    log2 n bits; here A_5, 60 states.
+
+    The automaton is learned from the oracle alone: any two of its states have got different answers.
+    """
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Lemma 4"
+    length: ClassVar[int] = 100
+    largest: ClassVar[int] = 10_000
+    small: ClassVar[tuple[int, ...]] = (3,)
+    suffixes: ClassVar[int] = 1  # symbols that are enough to tell any two states apart
+
+    def task(self, length: int) -> A5 | BoundedDyck:
+        return A5()
+
+    def states(self, length: int) -> int:
+        return automaton(self.task(length)).minimal[0]
+
+    def mistakes(self, length: int) -> list[str]:
+        count, said = len(learned(self.task(length), self.suffixes).words), self.states(length)
+        return [] if count == said else [f"there are {count} states, not {said}"]
+
+    def examine(self, length: int, rng: Rng, inputs: int) -> Examined:
+        """Random strings of the task and of any symbols: so many states are enough."""
+        task, seen = self.task(length), NOTHING
+        small = learned(task, self.suffixes)
+        for first in range(0, inputs, 1000):
+            rows = rng.rows(min(1000, inputs - first), first)
+            some = len(rows.keys) // 2
+            drawn = task.inputs(torch.full((len(rows.keys),), length), rows.child("drawn"))
+            drawn[:some] = rows.child("any").integers(length, len(task.symbols))[:some] + 1
+            wrong = (small.answer(drawn)[:, -1] != task.solve(drawn)[:, -1]).sum()
+            seen += Examined(len(drawn), int(wrong), math.inf)
+        return seen
+
+
+class DyckBits(AutomatonBits):
+    """Dyck-(2,2) takes a recurrent machine 3 bits, and 3 are enough: 7 stacks and rejection.
+
+    Even where updates may depend on the time: 6 of them are told apart after an even number of tokens.
+    """
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Lemma 4"
+    length: ClassVar[int] = 200
+    largest: ClassVar[int] = 4000
+    small: ClassVar[tuple[int, ...]] = (4, 6)
+    suffixes: ClassVar[int] = 2
+
+    def task(self, length: int) -> BoundedDyck:
+        return BoundedDyck(k=2, depth=2)
+
+    def states(self, length: int) -> int:
+        return 8
+
+    def mistakes(self, length: int) -> list[str]:
+        counted = prefixes_told_apart(self.task(length), Form.any_string(self.task(length), length))
+        less = [] if counted.bits == 3 else [f"{counted.states} prefixes are told apart"]
+        return super().mistakes(length) + less
+
+
+class LookupAccuracy(LowerBound):
+    """With fewer than N log2 |S| bits a recurrent machine answers at most a certain share of uniform index lookups, by
+    Fano's inequality.
+
+    At small lengths no memory at all, of all there are, does better. At the length asked for one that keeps the first
+    symbols and guesses the others does not.
+    """
+
+    source: ClassVar[str] = "own"
+    length: ClassVar[int] = 400
+    largest: ClassVar[int] = 4000
+    small: ClassVar[tuple[int, ...]] = (2, 3)
+
+    def task(self, length: int) -> IndexLookup:
+        return IndexLookup(alphabet=64 if length > max(self.small) else 2, positions=length)
+
+    def states(self, length: int) -> int:
+        return int(self.task(length).alphabet ** length)
+
+    def ceiling(self, length: int, bits: float) -> float:
+        return best_accuracy(length, self.task(length).alphabet, bits)
+
+    def mistakes(self, length: int) -> list[str]:
+        wrong = []
+        for bits in range(1, length):
+            best, most = best_of_all_memories(self.task(length), length, bits), self.ceiling(length, bits)
+            if best > most:
+                wrong.append(f"a memory of {bits} bits answers {best:.3f}, more than {most:.3f}")
+        return wrong
+
+    def examine(self, length: int, rng: Rng, inputs: int) -> Examined:
+        task = self.task(length)
+        drawn = task.inputs(torch.full((inputs,), length + 1), rng.rows(inputs))
+        right, asked = task.solve(drawn)[:, -1], drawn[:, -1] - task.alphabet - 1
+        symbol_bits = math.log2(task.alphabet)
+        wrong = 0
+        for share in (0.25, 0.5, 0.75):
+            kept = int(share * length)
+            said = torch.where(asked < kept, drawn.gather(1, asked[:, None])[:, 0] - 1, 0)
+            wrong += float((said == right).double().mean()) > self.ceiling(length, kept * symbol_bits)
+        return Examined(inputs, wrong, math.inf)
+
+    def note(self, length: int) -> str:
+        shares = ((bits, self.ceiling(length, bits)) for bits in (100, 500, 1000, 2000))
+        return "at most " + ", ".join(f"{share:.3f} with {bits:,} bits" for bits, share in shares)
+
+
+def best_of_all_memories(task: IndexLookup, length: int, bits: int) -> float:
+    """The best share of right answers, by trying every map from strings to so many bits with its best answers."""
+    symbols, index = torch.arange(1, task.alphabet + 1), torch.arange(1, length + 1)
+    asked = answers(task, Form((symbols,) * length + (task.alphabet + index,)))[:, -1].view(-1, length)
+    right = torch.nn.functional.one_hot(asked.long(), task.alphabet).double()  # [strings, places, symbols]
+    best = 0.0
+    for maps in (strings(2**bits, len(asked)) - 1).split(1 << 13):
+        carried = torch.nn.functional.one_hot(maps, 2**bits).double()  # [maps, strings, memories]
+        counts = torch.einsum("msc,spa->mcpa", carried, right).amax(-1).sum((1, 2))
+        best = max(best, float(counts.max()) / asked.numel())
+    return best
+
+
+class RecurrentProtocol(Claim):
+    """Whoever holds a prefix can send a recurrent machine's state, m numbers of p bits, to whoever holds the suffix,
+    who then answers as the machine does.
+
+    Checked with every recurrent model here: all that crosses the cut is a string of m p bits.
+    """
+
+    source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 2"
+    length: ClassVar[int] = 32
+    largest: ClassVar[int] = 1000
+    width: ClassVar[int] = 16
+
+    def verify(self, length: int | None = None, rng: Rng | None = None, inputs: int = 64) -> Verdict:
+        length = self.length if length is None else length
+        self.check_length(length)
+        begin, rng = time.perf_counter(), Rng.seeded(0, "claim") if rng is None else rng
+        machines = {name: self.machine(name) for name in MODELS.entries}
+        machines = {name: model for name, model in machines.items() if model.state_floats(1) == model.state_floats(2)}
+        tokens = rng.child("tokens").rows(inputs).integers(length, 2) + 1
+        wrong = [name for name, model in machines.items() if not self.sent(model, tokens, cut=length // 2)]
+        return Verdict(
+            claim=self.name,
+            length=length,
+            holds=not wrong,
+            checked=f"{len(machines)} models, random",
+            inputs=len(machines) * inputs,
+            seconds=time.perf_counter() - begin,
+            note=f"not by {', '.join(wrong)}" if wrong else "",
+        )
+
+    def machine(self, name: str) -> Model:
+        machine: Model = named_model(name, width=self.width).build(*Parity().shape, Rng.seeded(0))  # type: ignore[assignment]
+        return machine.double().eval()
+
+    @torch.no_grad()
+    def sent(self, model: Model, tokens: Tensor, cut: int) -> bool:
+        """Whether a message as long as the state says is enough to answer the suffixes."""
+        run = partial(Causal.forward, model)  # step by step: no kernel need be compiled
+        whole, _ = run(tokens)
+        _, state = run(tokens[:, :cut])
+        message = b"".join(leaf.contiguous().numpy().tobytes() for leaf in pytree.tree_leaves(state) if _sent(leaf))
+        again, _ = run(tokens[:, cut:], received(model.initial_state(len(tokens)), message, cut))
+        enough = 8 * len(message) == len(tokens) * state_bits(model, cut, precision=64)
+        return enough and torch.allclose(again, whole[:, cut:], rtol=1e-9, atol=1e-9)
+
+
+def _sent(leaf: Tensor) -> bool:
+    return leaf.is_floating_point() or leaf.is_complex()
+
+
+def received(blank: State, message: bytes, cut: int) -> State:
+    """A state from a message; how many tokens were read is known to both."""
+    leaves, shape = pytree.tree_flatten(blank)
+    numbers = bytearray(message)
+    made = []
+    for leaf in leaves:
+        if _sent(leaf):
+            size = leaf.numel() * leaf.element_size()
+            made.append(torch.frombuffer(numbers[:size], dtype=leaf.dtype).view(leaf.shape))
+            numbers = numbers[size:]
+        else:
+            made.append(torch.full_like(leaf, cut))
+    return pytree.tree_unflatten(made, shape)

@@ -1,0 +1,244 @@
+"""How large a machine must be for a task: the bits needed, who has them at which width, and what is not known."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import count
+from typing import Any, NamedTuple
+
+from assay.description import BadInput
+from assay.models.mixer import Mixer, MixerLayer
+from assay.models.registry import MODELS, named_model
+from assay.models.skeleton import Model, Stack
+from assay.rng import Rng
+from assay.tasks import named_task
+from assay.tasks.task import Task
+from assay.theory.bounds.information import ANY_STRING, Need, Split, one_layer, one_way, two_way
+from assay.theory.bounds.tables import Form, prefixes_told_apart
+from assay.theory.claim import Construction
+from assay.theory.registry import CLAIMS, claim_named
+
+TABLE = 1 << 12  # inputs of a table that is made in no time
+ENTRIES = 1 << 10  # of an automaton's table from which weights are made in no time
+BUILT = 4096  # the N up to which weights are made in no time, also where checking them would take long
+
+
+@dataclass(frozen=True)
+class Size:
+    """One architecture: the bits that it must have, its smallest width with so many, and what explicit weights take."""
+
+    model: str
+    layers: int
+    bits: int | None  # that it must carry; of one layer of attention, that it must pass on
+    width: int | None  # the smallest that can
+    claim: str | None  # the narrowest construction, its width and its layers
+    claim_width: int | None
+    claim_layers: int | None
+    known: str
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def sizes(task: Task, length: int, precision: int = 32) -> list[Size]:
+    """Every model with its usual layers and heads, on inputs of length N as the source counts it; see `Need`."""
+    need = needed(task, length)
+    built = list(constructions(task, length if need is None else need.tokens))
+    rows = [_one_layer(two_way(task, length), need, precision, built)]
+    for name in MODELS.entries:
+        recipe = Recipe(name)
+        rows.append((_growing if recipe.grows else _recurrent)(recipe, need, precision, built))
+    return rows
+
+
+def curves(task: str | Task, lengths: Iterable[int], precision: int = 32) -> list[dict[str, Any]]:
+    """The bits that a task needs and those that every model has at its usual size, as plain data."""
+    task = named_task(task) if isinstance(task, str) else task
+    machines = {name: Recipe(name).parts() for name in MODELS.entries}
+    rows = []
+    for length in lengths:
+        need = needed(task, length)
+        if need is not None:
+            bits = max(need.bits, need.invariant)
+            for name, parts in machines.items():
+                has = precision * sum(part.state_floats(need.cut) for part in parts)
+                rows.append({"task": task.kind, "length": length, "model": name, "needed": bits, "available": has})
+    return rows
+
+
+def needed(task: Task, length: int) -> Need | None:
+    """In closed form, or else from the whole table of a shorter length; None for real inputs without a closed form."""
+    if length < 1:
+        raise BadInput(f"{task.kind} has no length {length}: at least 1")
+    need = one_way(task, length)
+    if need is not None or task.features:
+        return need
+    fits = [n for n in range(1, length + 1) if len(task.symbols) ** n <= TABLE][-2:]  # some tasks ask at even lengths
+    counted = {n: prefixes_told_apart(task, Form.any_string(task, n)) for n in fits}
+    n, most = max(counted.items(), key=lambda item: (item[1].states, item[0]))
+    return Need(most.bits, most.cut, n, ANY_STRING, f"the whole table of length {n}; at N it may be more")
+
+
+# -- the rows ------------------------------------------------------------------------------------------------------
+
+
+def _recurrent(recipe: Recipe, need: Need | None, precision: int, built: list[Built]) -> Size:
+    if need is None:
+        return _size(recipe, None, None, built, "no bound is known for real inputs")
+    bits, source = need.bits, need.source
+    if not recipe.timed and need.invariant > bits:
+        bits, source = need.invariant, "Lemma 4, as its updates are the same at every step"
+    return _size(recipe, bits, recipe.width_with(-(-bits // precision), need.cut), built, source)
+
+
+def _growing(recipe: Recipe, need: Need | None, precision: int, built: list[Built]) -> Size:
+    """What attends keeps all that it has read: a cut asks for little."""
+    known = "its cache grows with N; for more than one layer communication gives no bound (Lemma 5)"
+    width = None if need is None else recipe.width_with(-(-need.bits // precision), need.cut)
+    return _size(recipe, None if need is None else need.bits, width, built, known)
+
+
+def _one_layer(split: Split | None, need: Need | None, precision: int, built: list[Built]) -> Size:
+    recipe = Recipe("transformer", layers=1)
+    least = _growing(recipe, need, precision, [one for one in built if one.layers == 1])
+    if split is None:
+        return replace(least, known="its cache grows with N; no bound on one layer is known for this task")
+    size = one_layer(split.bits, split.tokens, precision, heads=recipe.step)
+    width = max(least.width or 0, -(-size.lean // recipe.step) * recipe.step)
+    known = f"m H >= {size.lean:,}, by the paper's constant {size.paper:,}, between {split.parts}: {split.source}"
+    return replace(least, bits=split.bits, width=width, known=known)
+
+
+def _size(recipe: Recipe, bits: int | None, width: int | None, built: list[Built], known: str) -> Size:
+    """With the narrowest construction, if there is one; if not, whether enough bits are enough is not known."""
+    claim = min((one for one in built if one.model == recipe.name), key=lambda one: one.width, default=None)
+    layers = len(recipe.stack().mixers)
+    if claim is None:
+        return Size(recipe.name, layers, bits, width, None, None, None, known)
+    return Size(recipe.name, layers, bits, width, claim.claim, claim.width, claim.layers, known)
+
+
+# -- the smallest width that carries so much -----------------------------------------------------------------------
+
+
+class Recipe:
+    """A named model at any width, with its usual layers unless given."""
+
+    def __init__(self, name: str, layers: int | None = None) -> None:
+        self.name, self.options = name, {} if layers is None else {"layers": layers}
+
+    def stack(self, **width: int) -> Stack:
+        stack = named_model(self.name, **self.options, **width)
+        assert isinstance(stack, Stack)
+        return stack
+
+    def parts(self, **width: int) -> list[MixerLayer]:
+        """Its mixers: they carry all that is carried."""
+        stack = self.stack(**width)
+        return [mixer.build(stack.width, Rng.seeded(0)) for mixer in stack.mixers]
+
+    @cached_property
+    def step(self) -> int:
+        """Its widths are the multiples of this: equal heads, and of an even size where they turn."""
+        mixers = self.stack().mixers
+        return math.lcm(*(getattr(mixer, "heads", 1) * (2 if _turns(mixer) else 1) for mixer in mixers))
+
+    @cached_property
+    def small(self) -> list[list[MixerLayer]]:
+        return [self.parts(width=steps * self.step) for steps in (1, 2, 3)]
+
+    @property
+    def grows(self) -> bool:
+        return any(part.state_floats(1) != part.state_floats(2) for part in self.small[0])
+
+    @property
+    def timed(self) -> bool:
+        """Whether its updates depend on the time."""
+        return self.stack().positions != "none" or any(map(_turns, self.stack().mixers))
+
+    def width_with(self, floats: int, cut: int) -> int:
+        """The smallest width that carries so many numbers over a cut; they are a polynomial of degree 2 in it."""
+        one, two, three = (sum(part.state_floats(cut) for part in parts) for parts in self.small)
+
+        def carried(steps: int) -> int:
+            n = steps - 1
+            return one + n * (two - one) + n * (n - 1) // 2 * (three - 2 * two + one)
+
+        enough = next(1 << i for i in count() if carried(1 << i) >= floats)
+        return self.step * bisect_left(range(enough + 1), floats, lo=1, key=carried)
+
+
+def _turns(mixer: Mixer) -> bool:
+    return bool(getattr(mixer, "turns", False))
+
+
+# -- constructions -------------------------------------------------------------------------------------------------
+
+
+class Built(NamedTuple):
+    """Explicit weights in a model."""
+
+    claim: str
+    model: str
+    width: int
+    layers: int
+
+
+def constructions(task: Task, tokens: int) -> Iterator[Built]:
+    """What the claims have for this task at this length."""
+    for name in CLAIMS.entries:
+        for claim in _versions(name, task):
+            length = _length(claim, task, tokens)
+            if length is not None:
+                model = claim.build(length)
+                yield Built(name, architecture(model), model.read_out.in_features, len(model.blocks))
+                break
+
+
+def _versions(name: str, task: Task) -> Iterator[Construction]:
+    """A claim as it is, and for the task asked about where it takes one and the table of that is small."""
+    kind = CLAIMS.load(name)
+    if not issubclass(kind, Construction):
+        return
+    yield claim_named(name)  # type: ignore[misc]
+    machine = getattr(task, "machine", None)
+    if machine is not None and machine.moves.numel() <= ENTRIES:
+        for option in {"task", "group"} & set(inspect.signature(kind).parameters):
+            with suppress(BadInput):
+                yield claim_named(name, **{option: task})  # type: ignore[misc]
+
+
+def _length(claim: Construction, task: Task, tokens: int) -> int | None:
+    """The least N at which a construction reads so many tokens of this task; None where there is none."""
+    if claim.task(claim.length).kind != task.kind:
+        return None
+    for length in range(1, max(BUILT, claim.largest) + 1):
+        if claim.tokens(length) >= tokens:
+            with suppress(BadInput):  # a length that it does not have
+                claim.check_length(length)
+                return length if _same(claim, task, length) else None
+    return None
+
+
+def _same(claim: Construction, task: Task, length: int) -> bool:
+    """Whether a construction is for this task: alike in all but what grows with the length."""
+    mine, longer, yours = (one.plain() for one in (claim.task(length), claim.task(2 * length), task))
+    return all(mine[field] == yours[field] for field in mine if mine[field] == longer[field])
+
+
+def architecture(model: Model) -> str:
+    """The named model that has the same mixers."""
+    mixers = {_rule(block.mixer) for block in model.blocks}
+    named = (name for name in MODELS.entries if {_rule(part) for part in Recipe(name).small[0]} == mixers)
+    return next(named, "hybrid")
+
+
+def _rule(part: Any) -> tuple[type, int, bool]:
+    """What tells mixers of different models apart; those of the delta rule have one class."""
+    return type(part), getattr(part, "beta_range", 1), getattr(part, "steps", 1) > 1
