@@ -16,10 +16,12 @@ from assay.description import BadInput, suggestion
 from assay.models.registry import MODELS
 from assay.registry import Entry
 from assay.studies import RESULTS, STUDIES, study_named
-from assay.tasks import TASKS, task_class
+from assay.tasks import TASKS, named_task, task_class
+from assay.theory.registry import CLAIMS, claim_named
 
 if TYPE_CHECKING:
     from assay.spec import RunSpec
+    from assay.theory.claim import Claim
 
 app = typer.Typer(
     name="assay",
@@ -46,12 +48,14 @@ class Noun(StrEnum):
     tasks = "tasks"
     models = "models"
     studies = "studies"
+    claims = "claims"
 
 
 LISTED: dict[Noun, dict[str, Entry]] = {
     Noun.tasks: TASKS.entries,
     Noun.models: MODELS.entries,
     Noun.studies: STUDIES,
+    Noun.claims: CLAIMS.entries,
 }
 
 
@@ -59,7 +63,7 @@ LISTED: dict[Noun, dict[str, Entry]] = {
 def list_(
     what: Annotated[Noun | None, typer.Argument(help="Which of them; all if left out.")] = None, as_json: AsJson = False
 ) -> None:
-    """List tasks, models and studies."""
+    """List tasks, models, studies and claims."""
     nouns = [what] if what else list(Noun)
     if as_json:
         _print_json(
@@ -203,6 +207,76 @@ def report(
 
 
 @app.command()
+def prove(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="Which; all if left out.")] = None,
+    length: Annotated[int | None, typer.Option("--length", help="The N of the theorem [default: the claim's].")] = None,
+    largest: Annotated[bool, typer.Option("--largest", help="At the largest length that takes minutes.")] = False,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="An option of the claim, as formula='(x1 & ~x2) | x3'.")
+    ] = None,
+    numbers: Annotated[
+        str | None, typer.Option("--numbers", help="Compute in fixed:WHOLE.FRACTION, float16, bfloat16, ...")
+    ] = None,
+    part: Annotated[str, typer.Option("--part", help="Round weights, activations, state or all.")] = "all",
+    attention: Annotated[
+        str | None, typer.Option("--attention", help="Weigh by softmax, hard, average-hard, sigmoid or linear.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check claims: explicit weights against the oracle, bounds against their witnesses."""
+    from rich.progress import track
+
+    from assay.terminal import claim_header, claim_line, console
+
+    if length is not None and largest:
+        raise BadInput("give --length or --largest, not both")
+    if set_ and not names:
+        raise BadInput("--set is an option of a claim: name the claim")
+    if part != "all" and numbers is None:
+        raise BadInput("--part says what --numbers rounds: give --numbers too")
+    claims: list[Claim] = [claim_named(name, **_options(set_ or [])) for name in names or CLAIMS.entries]
+    change: dict[str, Any] = {}
+    if numbers is not None or attention is not None:
+        from assay.theory.changes import change_of, changeable
+
+        change, wanted = {"change": change_of(numbers, part, attention)}, claims
+        claims = [*changeable(claims, attention)]
+        for claim in wanted if names else ():
+            if claim not in claims:
+                raise BadInput(f"{claim.name} has no {'attention to exchange' if attention else 'numbers to round'}")
+    out, verdicts = console(), []
+    if not as_json:
+        out.print(claim_header())
+    for claim in track(claims, "checking", console=console(stderr=True), transient=True):
+        verdicts.append(claim.verify(claim.largest if largest else length, **change))
+        if not as_json:
+            out.print(claim_line(verdicts[-1]))
+    if as_json:
+        _print_json({"verdicts": [verdict.plain() for verdict in verdicts]})
+    if not all(verdict.holds for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+@app.command()
+def size(
+    task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
+    length: Annotated[int, typer.Option("--length", min=1, help="The length of the inputs: N.")],
+    precision: Annotated[int, typer.Option("--precision", min=1, help="Bits of every number.")] = 32,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="task.X=V, V as JSON or text.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how large a machine must be for a task: the bits it needs, who has them, and what is not known."""
+    from assay.terminal import console, show_sizes
+    from assay.theory.bounds.sizes import sizes
+
+    rows = sizes(named_task(task, **_settings(set_ or [])["task"]), length, precision)
+    if as_json:
+        _print_json({"task": task, "length": length, "precision": precision, "sizes": [row.plain() for row in rows]})
+    else:
+        show_sizes(console(), task, length, precision, rows)
+
+
+@app.command()
 def pack(
     store: Annotated[Path, typer.Argument(help="The store to pack.")],
     out: Annotated[Path | None, typer.Option("--out", help="The file to write [default: STORE.jsonl.xz].")] = None,
@@ -268,11 +342,24 @@ def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
             raise BadInput(f"--set {pair} is not valid: write PART.FIELD=VALUE, as model.width=32")
         if part not in parts:
             raise BadInput(f"--set {pair}: there is no part '{part}'{suggestion(part, parts)}")
-        try:
-            parts[part][field] = json.loads(text)
-        except (ValueError, RecursionError):
-            parts[part][field] = text
+        parts[part][field] = _value(text)
     return parts
+
+
+def _options(pairs: list[str]) -> dict[str, Any]:
+    """`formula=x1` and the like."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise BadInput(f"--set {pair} is not valid: write NAME=VALUE, as formula='(x1 & ~x2) | x3'")
+    return {name: _value(text) for name, _, text in (pair.partition("=") for pair in pairs)}
+
+
+def _value(text: str) -> Any:
+    """JSON, or text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _rate(text: str) -> float:

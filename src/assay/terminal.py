@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import rich.live
 from rich.console import Console, Group
@@ -18,6 +19,10 @@ from assay.lab.train import Status
 from assay.record import Record
 from assay.report.tables import Cell, bins, or_dash, percent
 from assay.spec import RunSpec
+
+if TYPE_CHECKING:
+    from assay.theory.bounds.sizes import Size
+    from assay.theory.claim import Verdict
 
 COLOURS = {"solved": "green", "partly": "yellow", "diverged": "red", "failed": "red"}
 
@@ -177,3 +182,51 @@ def show(console: Console, of: Sequence[Cell]) -> None:
     for record in (record for cell in of for record in cell.records if record.error):
         said = f"{record.task} {record.model} seed {record.seed}: {record.error}"
         console.print(f"[red]failed:[/] {escape(said)}")
+
+
+# -- theory --------------------------------------------------------------------------------------------------------
+
+CLAIM = "{:<24} {:<5} {:>6} {:>7} {:>5} {:>7} {:>8} {:>5}  {}"
+
+
+def claim_header() -> str:
+    return "[bold]" + CLAIM.format("claim", "holds", "N", "inputs", "width", "bits", "margin", "sec", "checked")
+
+
+def claim_line(verdict: Verdict) -> str:
+    """One claim in one line of 100 columns."""
+    line = CLAIM.format(
+        verdict.claim[:24],
+        "yes" if verdict.holds else "NO",
+        f"{verdict.length}",
+        f"{verdict.inputs:,}",
+        or_dash(verdict.width),
+        or_dash(verdict.bits if verdict.bits is None else round(verdict.bits, 2)),
+        "-" if verdict.margin is None else f"{verdict.margin:.3g}",
+        f"{verdict.seconds:.1f}",
+        escape(verdict.note if not verdict.holds else verdict.checked),
+    )
+    return line if verdict.holds else f"[red]{line}[/]"
+
+
+def show_sizes(console: Console, task: str, length: int, precision: int, sizes: Sequence[Size]) -> None:
+    """Who can do a task of some length, and at what size."""
+    console.print(f"[bold]{escape(task)}[/], N = {length:,}, numbers of {precision} bits")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("model", no_wrap=True)
+    for heading in ("layers", "bits needed", "least width"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("explicit weights", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    notes = list(dict.fromkeys(size.known for size in sizes))
+    for size in sizes:
+        weights = "not known"
+        if size.claim:
+            plural = "" if size.claim_layers == 1 else "s"
+            weights = f"{size.claim}: width {size.claim_width}, {size.claim_layers} layer{plural}"
+        see = f"[dim]({notes.index(size.known) + 1})"
+        table.add_row(size.model, str(size.layers), or_dash(size.bits), or_dash(size.width), weights, see)
+    console.print(table)
+    for number, note in enumerate(notes, 1):
+        console.print(f"[dim]({number}) {escape(note)}")
+    console.print("[dim]Least width: with the usual layers and heads, the smallest that has the bits; fewer cannot do.")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from assay.models import initial
@@ -13,6 +16,47 @@ from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
 from assay.models.positions import rotate
 from assay.ops import Backend
 from assay.rng import Rng
+
+Scores = Float[Tensor, "batch heads time past"]  # -inf where the future is
+
+# -- what a score weighs -------------------------------------------------------------------------------------------
+
+
+def softmax(scores: Scores) -> Scores:
+    return scores.softmax(-1)
+
+
+def hard(scores: Scores) -> Scores:
+    """All weight on the largest score; on the first of them where several are equal."""
+    return F.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores)
+
+
+def average_hard(scores: Scores) -> Scores:
+    """Equal weights on the largest scores, that is on those that are exactly equal."""
+    largest = (scores == scores.amax(-1, keepdim=True)).to(scores)
+    return largest / largest.sum(-1, keepdim=True)
+
+
+def sigmoid(scores: Scores) -> Scores:
+    """Each score for itself: the weights do not sum to 1."""
+    return scores.sigmoid()
+
+
+def linear(scores: Scores) -> Scores:
+    """The scores themselves."""
+    return scores.masked_fill(scores == -torch.inf, 0.0)
+
+
+Weighting = Callable[[Scores], Scores]
+WEIGHTINGS: dict[str, Weighting] = {
+    "softmax": softmax,
+    "hard": hard,
+    "average-hard": average_hard,
+    "sigmoid": sigmoid,
+    "linear": linear,
+}
+
+# -- the layer -----------------------------------------------------------------------------------------------------
 
 
 class Attention(HeadedMixer):
@@ -31,8 +75,11 @@ class Attention(HeadedMixer):
 
 
 class AttentionLayer(MixerLayer):
+    """`weighting` may be exchanged in a machine that is there, to see what a construction owes to softmax."""
+
     def __init__(self, made_of: Attention, width: int, rng: Rng) -> None:
         super().__init__()
+        self.weighting: Weighting = softmax
         self.heads, self.rotary, self.dim = made_of.heads, made_of.rotary, width // made_of.heads
         self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=made_of.bias)
         self.out = initial.linear(rng.child("out"), width, width, bias=made_of.bias)
@@ -52,7 +99,7 @@ class AttentionLayer(MixerLayer):
         future = torch.arange(k.shape[2], device=x.device) > here[:, None]
         # Explicit rather than PyTorch's fused attention, whose backward has no rule for vmap.
         scores = (q @ k.mT * self.dim**-0.5).masked_fill(future, -torch.inf)
-        return self.out(join_heads(scores.softmax(-1) @ v)), (k, v)
+        return self.out(join_heads(self.weighting(scores) @ v)), (k, v)
 
     def state_floats(self, length: int) -> int:
         return 2 * length * self.heads * self.dim

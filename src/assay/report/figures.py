@@ -36,7 +36,7 @@ def solved(of: Sequence[Cell]) -> alt.TopLevelMixin:
         alt.Text("text:N"), color=alt.condition("datum.share > 0.5", alt.value("white"), alt.value("#333"))
     )
     title = "Seeds that solve the task at every tested length"
-    return _dressed((squares + words).properties(width=alt.Step(110), height=alt.Step(34), title=title))
+    return dressed((squares + words).properties(width=alt.Step(110), height=alt.Step(34), title=title))
 
 
 def by_length(of: Sequence[Cell]) -> alt.TopLevelMixin | None:
@@ -77,7 +77,7 @@ def by_length(of: Sequence[Cell]) -> alt.TopLevelMixin | None:
         panels.append(alt.layer(*layers).properties(width=300, height=alt.Step(20), title=task))
     if not panels:
         return None
-    return _dressed(alt.concat(*panels, columns=2).resolve_scale(x="independent", y="independent"))
+    return dressed(alt.concat(*panels, columns=2).resolve_scale(x="independent", y="independent"))
 
 
 def _strip(cell: Cell) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ def _ticks(lengths: list[int]) -> list[int]:
     return sorted({*lengths[::every], lengths[-1]})
 
 
-def _dressed(chart: Any) -> alt.TopLevelMixin:
+def dressed(chart: Any) -> alt.TopLevelMixin:
     dressed: alt.TopLevelMixin = (
         chart.configure(font=FONT, background="white", padding={"left": 30, "top": 5, "right": 15, "bottom": 5})
         .configure_view(stroke=None)

@@ -15,6 +15,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from assay.description import BadInput
+from assay.models.rounded import Rounded
 from assay.models.skeleton import Model
 from assay.rng import Rng
 from assay.tasks.task import IGNORE, Task
@@ -141,7 +142,8 @@ class Construction(Claim):
         small = tuple(n for n in self.small if n <= length)
         all_of: Examined = sum((self.examine(n, iter([self.every(n)]), change) for n in small), NOTHING)
         random = self.examine_random(length, rng, inputs, change)
-        model, seen = self.build(length), all_of + random
+        model, machine, seen = self.build(length), self.changed(length, change), all_of + random
+        own = torch.finfo(model.read_out.weight.dtype).bits
         said = [f"all of {_range(small)}"] if small else []
         return Verdict(
             claim=self.name,
@@ -150,7 +152,7 @@ class Construction(Claim):
             checked=", ".join([*said, "random"]),
             inputs=seen.inputs,
             width=model.read_out.in_features,
-            bits=torch.finfo(model.read_out.weight.dtype).bits,
+            bits=machine.format.bits if isinstance(machine, Rounded) else own,
             margin=seen.margin,
             seconds=time.perf_counter() - begin,
             note=f"{seen.wrong:,} wrong" if seen.wrong else "",

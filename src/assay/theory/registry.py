@@ -29,6 +29,7 @@ CLAIMS = Registry(
         "equality-two-layers": Entry(
             "constructions.equality:EqualityTwoLayers", "equality and inequality by two layers", f"{SEPARATIONS}, T6"
         ),
+        "equality-one-layer": Entry("depth:EqualityOneLayer", "equality by one layer of width N / 2b + 4", OWN),
         "thresholds-disjointness": Entry(
             "constructions.thresholds:DisjointnessTwoLayers",
             "disjointness as a threshold, two layers, two heads",

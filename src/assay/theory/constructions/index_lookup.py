@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from assay.models.attention import Attention
+from assay.models.causal import State
 from assay.models.skeleton import Model, Stack
 from assay.rng import Rng
 from assay.tasks.index_lookup import IndexLookup
@@ -48,21 +49,19 @@ class Lookup(Construction):
         are uniform; the others are made of one symbol and, fifteen times as often, its opposite in every bit, so that
         what leaks from other places all pulls the wrong way.
         """
-        machine, task, seen = self.changed(length, change), self.task(length), NOTHING
-        asked = min(QUERIES, length)
-        for number in range(-(-count // asked)):
+        machine, task, seen, number = self.changed(length, change), self.task(length), NOTHING, 0
+        while seen.inputs < count:
             own = rng.child(number)
             n = length if number % 2 == 0 else 2 + int(own.child("length").integers(1, length - 1)[0])
             prefix = own.child("symbols").integers(n, task.alphabet)[None] + 1
             if number % 4 > 1:
                 rare = own.child("rare").integers(n, 16)[None] == 0
                 prefix = torch.where(rare, prefix[:, :1], task.alphabet + 1 - prefix[:, :1])
-            index = own.child("index").integers(asked, n)[:, None] + task.alphabet + 1
-            whole = torch.cat([prefix.expand(asked, -1), index], dim=1)
-            _, state = machine(prefix)
-            state = pytree.tree_map(lambda x: x.expand(asked, *x.shape[1:]) if x.ndim else x, state)
-            logits, _ = machine(index, state)
+            index = own.child("index").order(n)[:QUERIES, None] + task.alphabet + 1  # each at most once
+            whole = torch.cat([prefix.expand(len(index), -1), index], dim=1)
+            logits, _ = machine(index, repeated(machine(prefix)[1], len(index)))
             seen += compared(logits, task.solve(whole)[:, -1:])
+            number += 1
         return seen
 
     # -- the construction ----------------------------------------------------------------------------------------------
@@ -96,6 +95,11 @@ class Lookup(Construction):
         say(model, torch.cat([signs @ stream.read("bits"), torch.zeros(1, stream.width)]),
             torch.cat([-signs.sum(1) / 2, dead]))  # fmt: skip
         return model
+
+
+def repeated(state: State, rows: int) -> State:
+    """The state of one input for many."""
+    return pytree.tree_map(lambda x: x.expand(rows, *x.shape[1:]) if x.ndim else x, state)
 
 
 class CodedLookup(Lookup):

@@ -1,0 +1,105 @@
+"""The page on theory, made from the record of one run of everything in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.report.page import Page
+
+ABOUT = (
+    "Theorems about sequence architectures, run: explicit weights in the classes that are trained, checked against the "
+    "tasks' oracles; lower bounds with witnesses that are checked; and what precision and attention they need. What "
+    "each claim says is in docs/theory.md."
+)
+Rows = Sequence[dict[str, Any]]
+
+
+def write(record: dict[str, Any], folder: Path) -> list[Path]:
+    """Write the page and its charts; returns the files."""
+    from assay.report import theory_figures as figures
+
+    page = Page("Theory", ABOUT)
+    page.table(
+        "The claims",
+        ("claim", "says", "source", "holds", "N", "inputs", "width", "bits", "margin", "seconds", "checked"),
+        map(_claim, record["claims"]),
+        "Bits: of every number of a construction, or what a bound asks for. Margin: the smallest lead of the right "
+        "answer.",
+    )
+    page.chart(
+        "bits",
+        figures.bits(record["bits"]),
+        "Bits needed and bits carried",
+        "Dashed: what any recurrent machine must carry. A line below it cannot solve the task at that length, however "
+        "it is trained. A Transformer's cache grows with its input. Numbers of 32 bits, default sizes.",
+    )
+    lookups = [row for row in record["precision"] if row["claim"].startswith("lookup") and row["part"] == "all"]
+    page.chart(
+        "precision",
+        figures.precision([row | {"label": f"{row['claim']}, {row['part']}"} for row in record["precision"]]),
+        "Precision needed",
+        "Fixed point: a sign, whole bits and fraction bits, as few as keep every checked input right, for weights, "
+        "activations, state or all of them.",
+    )
+    longest = max(row["length"] for row in lookups)
+    page.chart(
+        "frontier",
+        figures.frontier([row for row in lookups if row["length"] == longest]),
+        "The frontier between width and precision",
+        "Three ways to say a position: the narrower the vector, the finer its numbers must be.",
+    )
+    page.table(
+        "Attention of other kinds",
+        ("claim", "N", *record["variants"]),
+        _variants(record["attention"], record["variants"]),
+        "The factor on all logits at which the construction holds with another weighting in place of softmax; a dash "
+        "where none of those tried does.",
+    )
+    page.chart(
+        "depth",
+        figures.depth(record["depth"]),
+        "One layer against two",
+        "String equality by explicit weights. One layer must carry the string: its width falls only as fast as its "
+        "numbers grow finer. The bound is the least m * H that the communication argument allows.",
+    )
+    page.facts(_facts(record))
+    return page.save(folder)
+
+
+def _claim(row: dict[str, Any]) -> list[str]:
+    return [
+        row["claim"],
+        row["statement"],
+        row["source"],
+        "yes" if row["holds"] else "NO",
+        f"{row['length']:,}",
+        f"{row['inputs']:,}",
+        _number(row["width"]),
+        _number(row["bits"]),
+        _number(row["margin"]),
+        f"{row['seconds']:.1f}",
+        row["note"] or row["checked"],
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _variants(rows: Rows, variants: Sequence[str]) -> list[list[str]]:
+    found = {(row["claim"], row["length"], row["variant"]): row for row in rows}
+    lines = []
+    for claim, length in dict.fromkeys((row["claim"], row["length"]) for row in rows):
+        cells = [found.get((claim, length, variant), {}).get("scale") for variant in variants]
+        lines.append([claim, f"{length:,}", *("-" if scale is None else f"x {scale:g}" for scale in cells)])
+    return lines
+
+
+def _facts(record: dict[str, Any]) -> list[str]:
+    versions = ", ".join(f"{name} {said}" for name, said in record["versions"].items())
+    return [
+        f"Commit {record['commit']}; {record['device']}; {versions}; {record['seconds'] / 60:.1f} minutes.",
+        f"Made by `{record['command']}`.",
+    ]

@@ -1,0 +1,70 @@
+"""Charts of what theory asks for and what machines have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from assay.report.figures import dressed
+
+Rows = Sequence[dict[str, Any]]
+LOG = alt.Scale(type="log", base=2)
+
+
+def bits(rows: Rows) -> alt.TopLevelMixin:
+    """One panel per task: the bits that are needed (dashed) and those that architectures carry, over N."""
+    panels = []
+    for task in dict.fromkeys(row["task"] for row in rows):
+        mine = [row for row in rows if row["task"] == task]
+        needed = [{"length": n, "bits": b} for n, b in sorted({(r["length"], r["needed"]) for r in mine})]
+        have = [{"length": r["length"], "bits": r["available"], "model": r["model"]} for r in mine]
+        x = alt.X("length:Q", scale=LOG, title="N", axis=alt.Axis(format="~d"))
+        y = alt.Y("bits:Q", scale=LOG, title="bits", axis=alt.Axis(format="~d"))
+        lines = alt.Chart(alt.InlineData(values=have)).mark_line().encode(x, y, alt.Color("model:N", title=None))
+        floor = alt.Chart(alt.InlineData(values=needed)).mark_line(strokeDash=[6, 4], color="black").encode(x, y)
+        panels.append((lines + floor).properties(width=260, height=220, title=task))
+    return dressed(alt.hconcat(*panels))
+
+
+def precision(rows: Rows) -> alt.TopLevelMixin:
+    """The least bits a number, over N, by construction."""
+    order = list(dict.fromkeys(row["label"] for row in rows))
+    chart = (
+        alt.Chart(alt.InlineData(values=list(rows)))
+        .mark_line(point=True)
+        .encode(
+            alt.X("length:Q", scale=LOG, title="N", axis=alt.Axis(format="~d")),
+            alt.Y("bits:Q", title="bits of every number", scale=alt.Scale(zero=True)),
+            alt.Color("label:N", sort=order, title=None, legend=alt.Legend(labelLimit=300)),
+        )
+        .properties(width=520, height=260, title="The least precision that keeps a construction exact")
+    )
+    return dressed(chart)
+
+
+def frontier(rows: Rows) -> alt.TopLevelMixin:
+    """Width against precision at one length: what can be had for what."""
+    base = alt.Chart(alt.InlineData(values=list(rows))).encode(
+        alt.X("width:Q", title="width", scale=alt.Scale(zero=True)),
+        alt.Y("bits:Q", title="bits of every number", scale=alt.Scale(zero=True)),
+    )
+    words = base.mark_text(dx=8, align="left").encode(alt.Text("claim:N"))
+    title = f"Width against precision, index lookup, N = {rows[0]['length']:,}"
+    return dressed((base.mark_point(size=80, filled=True) + words).properties(width=420, height=240, title=title))
+
+
+def depth(rows: Rows) -> alt.TopLevelMixin:
+    """The least width of one layer and of two on equality, over N, beside the bound for one."""
+    chart = (
+        alt.Chart(alt.InlineData(values=list(rows)))
+        .mark_line(point=True)
+        .encode(
+            alt.X("length:Q", scale=LOG, title="N", axis=alt.Axis(format="~d")),
+            alt.Y("width:Q", scale=LOG, title="width", axis=alt.Axis(format="~d")),
+            alt.Color("which:N", sort=None, title=None, legend=alt.Legend(labelLimit=300)),
+        )
+        .properties(width=520, height=260, title="String equality: the least width found")
+    )
+    return dressed(chart)

@@ -1,0 +1,141 @@
+"""What a construction owes to softmax: its machine with hard, averaging, sigmoid and linear attention in its place."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from assay.description import BadInput, suggestion
+from assay.models.attention import WEIGHTINGS, AttentionLayer, Weighting, softmax
+from assay.models.skeleton import Model
+from assay.rng import Rng
+from assay.theory.claim import Construction, Examined
+
+SCALES = tuple(2.0**power for power in range(-4, 21))
+OFFSETS = (0.0, 0.5, 0.625, 0.75, 0.875, 0.9375)  # of sigmoid, in parts of a layer's largest score
+INPUTS = 256
+
+
+def survive(claim: Construction, length: int, variant: str, inputs: int = INPUTS) -> dict[str, Any]:
+    """Whether a construction is right on all inputs with another attention, at what scale of its scores, and why.
+
+    Scores s become c (s - b). `scale` is the least c of SCALES that does; what looks at the order of scores alone is
+    asked at 1. Only sigmoid has a b: `offset` is the least of OFFSETS that does.
+    """
+    if variant not in WEIGHTINGS:
+        raise BadInput(f"unknown attention '{variant}'{suggestion(variant, WEIGHTINGS)}")
+    layers, fewest = scores(claim, length, inputs), inputs
+    row = {"claim": claim.name, "length": length, "variant": variant}
+    scales = (1.0,) if "hard" in variant else SCALES
+    for scale, offset in product(scales, OFFSETS if variant == "sigmoid" else OFFSETS[:1]):
+        weightings = [weighing(variant, scale, offset * layer.largest) for layer in layers]
+        wrong = _examine(claim, length, inputs, weightings).wrong
+        if not wrong:
+            return row | {"scale": scale, "offset": offset, "why": _why(variant, layers)}
+        fewest = min(fewest, wrong)
+    return row | {"scale": None, "offset": None, "why": f"{_why_not(variant, layers)}; at best {fewest} wrong"}
+
+
+def table(claims: Iterable[Construction], length: int, inputs: int = INPUTS) -> list[dict[str, Any]]:
+    """Every construction with every attention."""
+    return [survive(claim, length, variant, inputs) for claim in claims for variant in WEIGHTINGS]
+
+
+# -- exchanging ----------------------------------------------------------------------------------------------------
+
+
+def weighing(variant: str, scale: float = 1.0, offset: float = 0.0) -> Weighting:
+    """The weights of scores c (s - b)."""
+    weigh = WEIGHTINGS[variant]
+    return lambda scores: weigh(scale * (scores - offset))
+
+
+def exchanged(model: Model, weightings: Sequence[Weighting]) -> Model:
+    """A copy of a machine with other weightings in its layers of attention, in their order."""
+    changed = copy.deepcopy(model)
+    for layer, weighting in zip(_layers(changed), weightings, strict=True):
+        layer.weighting = weighting
+    return changed
+
+
+def _layers(model: Model) -> list[AttentionLayer]:
+    return [layer for layer in model.modules() if isinstance(layer, AttentionLayer)]
+
+
+def _examine(claim: Construction, length: int, inputs: int, weightings: Sequence[Weighting]) -> Examined:
+    rng = Rng.seeded(0, "attention")
+    return claim.examine_random(length, rng, inputs, lambda model: exchanged(model, weightings))
+
+
+# -- reasons -------------------------------------------------------------------------------------------------------
+
+
+class Scores(NamedTuple):
+    """What a layer sees at the last position of some inputs."""
+
+    smallest: float  # of the largest score of each input
+    largest: float
+    equal: int  # how many positions share the largest score, at most
+    others: float  # all other scores together, without sign, in parts of the largest
+
+
+def scores(claim: Construction, length: int, inputs: int = INPUTS) -> list[Scores]:
+    """What the layers of attention see while softmax does the work."""
+    layers = _layers(claim.build(length))
+    if not layers:
+        raise BadInput(f"{claim.name} has no layer of attention to exchange")
+    seen: list[list[Tensor]] = [[] for _ in layers]
+
+    def looking(at: list[Tensor]) -> Weighting:
+        def weigh(scores: Tensor) -> Tensor:
+            at.append(scores[:, :, -1])
+            return softmax(scores)
+
+        return weigh
+
+    _examine(claim, length, inputs, [looking(at) for at in seen])
+    return [_summary(at[-1]) for at in seen]
+
+
+def _summary(last: Tensor) -> Scores:
+    last = last.where(last > -torch.inf, 0.0)
+    top = last.amax(-1, keepdim=True)
+    others = (last.abs().sum(-1) - top[..., 0].abs()) / top[..., 0].abs().clamp(min=1e-9)
+    return Scores(float(top.min()), float(top.max()), int((last == top).sum(-1).max()), float(others.max()))
+
+
+def _why(variant: str, layers: Sequence[Scores]) -> str:
+    if variant == "hard":
+        return "one position at a time is enough"
+    if variant == "average-hard" and _mean(layers):
+        return "equal scores keep their mean"
+    if variant == "sigmoid":
+        return "an offset parts the position looked for from all others"
+    if variant == "linear":
+        return "the other positions' scores cancel or vanish"
+    return "the position looked for has the largest score"
+
+
+def _why_not(variant: str, layers: Sequence[Scores]) -> str:
+    mean = _mean(layers)
+    if variant == "hard" and mean:
+        return f"layer {mean} takes a mean over equal scores, of which one is picked"
+    if variant == "sigmoid":
+        layer = max(layers, key=lambda layer: layer.largest - layer.smallest)
+        return f"no offset fits: the largest score lies between {layer.smallest:.6g} and {layer.largest:.6g}"
+    if variant == "linear":
+        if mean:
+            return f"layer {mean} takes a mean by scores of 0, which weigh nothing"
+        most = max(layer.others for layer in layers)
+        return f"nothing is normalised: the other scores add up to {most:.3g} times the largest"
+    return "the answer needs the weights that softmax gives"
+
+
+def _mean(layers: Sequence[Scores]) -> int:
+    """The number of the first layer in which several positions share the largest score; 0 if there is none."""
+    return next((number for number, layer in enumerate(layers, 1) if layer.equal > 1), 0)
