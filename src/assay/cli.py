@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -12,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from assay.cli_options import AsJson, print_json, settings
+from assay.cli_theory import prove, report_theory, size
 from assay.description import BadInput, suggestion
 from assay.models.registry import MODELS
 from assay.registry import Entry
 from assay.studies import RESULTS, STUDIES, study_named
-from assay.tasks import TASKS, named_task, task_class
-from assay.theory.registry import CLAIMS, claim_named
+from assay.tasks import TASKS, task_class
+from assay.theory.registry import CLAIMS
 
 if TYPE_CHECKING:
     from assay.spec import RunSpec
-    from assay.theory.claim import Claim
 
 app = typer.Typer(
     name="assay",
@@ -30,8 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(prove)
+app.command()(size)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 StoreAt = Annotated[Path, typer.Option("--store", help="The folder that keeps the records.")]
 OnDevice = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Processes side by side on the CPU.")]
@@ -66,7 +67,7 @@ def list_(
     """List tasks, models, studies and claims."""
     nouns = [what] if what else list(Noun)
     if as_json:
-        _print_json(
+        print_json(
             {
                 noun.value: [
                     {"name": name, "summary": e.summary, "source": e.source} for name, e in LISTED[noun].items()
@@ -86,24 +87,27 @@ def list_(
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="A task, a model, or a task of one's own as module:Class.")]) -> None:
-    """Explain a task or a model: what it is, an example, and its options."""
+def show(
+    name: Annotated[str, typer.Argument(help="A task, a model, a claim, or one's own task as module:Class.")],
+) -> None:
+    """Explain a task, a model or a claim: what it is, an example, and its options."""
     import inspect
 
     from rich.console import Console
 
-    known = {**TASKS.entries, **MODELS.entries}
+    known = {**TASKS.entries, **MODELS.entries, **CLAIMS.entries}
     if name not in known and ":" not in name:
-        raise BadInput(f"unknown task or model '{name}'{suggestion(name, known)}")
+        raise BadInput(f"unknown task, model or claim '{name}'{suggestion(name, known)}")
     out = Console(highlight=False)
-    if name in MODELS.entries:
-        recipe = MODELS.load(name)
-        parameters = inspect.signature(recipe).parameters.values()
-        _explain(out, name, "model", recipe.__doc__, {p.name: p.default for p in parameters})
+    if name in MODELS.entries or name in CLAIMS.entries:
+        made = (MODELS if name in MODELS.entries else CLAIMS).load(name)
+        options = {p.name: p.default for p in inspect.signature(made).parameters.values()}
+        text = made.__doc__ if name in MODELS.entries else f"{inspect.cleandoc(made.__doc__)}\n\nSource: {made.source}"
+        _explain(out, name, "model." if name in MODELS.entries else "", text, options)
         return
     task = task_class(name)
     options = {field: "needed" if i.is_required() else i.default for field, i in task.model_fields.items()}
-    _explain(out, name, "task", task.__doc__, options)
+    _explain(out, name, "task.", task.__doc__, options)
 
 
 def _explain(console: Any, name: str, part: str, text: str | None, options: dict[str, Any]) -> None:
@@ -112,7 +116,7 @@ def _explain(console: Any, name: str, part: str, text: str | None, options: dict
     console.print(f"[bold]{name}[/]")
     console.print(inspect.cleandoc(text or ""), markup=False)
     if options:
-        console.print(f"\noptions, with --set {part}.NAME=VALUE:")
+        console.print(f"\noptions, with --set {part}NAME=VALUE:")
         for option, default in options.items():
             console.print(f"  {option} = {default}", markup=False)
 
@@ -138,7 +142,7 @@ def run(
     """Train a model on a task, seed by seed, and test it, also at lengths beyond those of training."""
     from assay.spec import run_spec
 
-    options = _settings(set_ or [])
+    options = settings(set_ or [])
     for field, given in (("lr", lr), ("steps", steps)):
         if given is not None and field in options["training"]:
             raise BadInput(f"give --{field} or --set training.{field}, not both")
@@ -179,14 +183,17 @@ def study(
 
 @app.command()
 def report(
-    name: Annotated[str, typer.Argument(help="A study's name, or the path of its .py file.")],
+    name: Annotated[str, typer.Argument(help="A study's name, the path of its .py file, or theory.")],
     store: Annotated[
         Path | None,
         typer.Option("--store", help="A store or packed file [default: assay-store, or the shipped records]."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The folder for the page [default: reports/STUDY].")] = None,
 ) -> None:
-    """Make a page with tables and charts from the records of a study."""
+    """Make a page with tables and charts from the records of a study, or of theory."""
+    if name == "theory":
+        report_theory(store or RESULTS / "theory.json", out or Path("reports/theory"))
+        return
     from assay.record import Store
     from assay.report.study import write
     from assay.terminal import console
@@ -204,76 +211,6 @@ def report(
     with console(stderr=True).status("drawing"):
         files = write(title, about, f"assay study {name}", records, len(runs) - len(records), folder)
     typer.echo(f"wrote {len(files)} files from {source.name}; open {folder / 'index.html'}")
-
-
-@app.command()
-def prove(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="Which; all if left out.")] = None,
-    length: Annotated[int | None, typer.Option("--length", help="The N of the theorem [default: the claim's].")] = None,
-    largest: Annotated[bool, typer.Option("--largest", help="At the largest length that takes minutes.")] = False,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="An option of the claim, as formula='(x1 & ~x2) | x3'.")
-    ] = None,
-    numbers: Annotated[
-        str | None, typer.Option("--numbers", help="Compute in fixed:WHOLE.FRACTION, float16, bfloat16, ...")
-    ] = None,
-    part: Annotated[str, typer.Option("--part", help="Round weights, activations, state or all.")] = "all",
-    attention: Annotated[
-        str | None, typer.Option("--attention", help="Weigh by softmax, hard, average-hard, sigmoid or linear.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Check claims: explicit weights against the oracle, bounds against their witnesses."""
-    from rich.progress import track
-
-    from assay.terminal import claim_header, claim_line, console
-
-    if length is not None and largest:
-        raise BadInput("give --length or --largest, not both")
-    if set_ and not names:
-        raise BadInput("--set is an option of a claim: name the claim")
-    if part != "all" and numbers is None:
-        raise BadInput("--part says what --numbers rounds: give --numbers too")
-    claims: list[Claim] = [claim_named(name, **_options(set_ or [])) for name in names or CLAIMS.entries]
-    change: dict[str, Any] = {}
-    if numbers is not None or attention is not None:
-        from assay.theory.changes import change_of, changeable
-
-        change, wanted = {"change": change_of(numbers, part, attention)}, claims
-        claims = [*changeable(claims, attention)]
-        for claim in wanted if names else ():
-            if claim not in claims:
-                raise BadInput(f"{claim.name} has no {'attention to exchange' if attention else 'numbers to round'}")
-    out, verdicts = console(), []
-    if not as_json:
-        out.print(claim_header())
-    for claim in track(claims, "checking", console=console(stderr=True), transient=True):
-        verdicts.append(claim.verify(claim.largest if largest else length, **change))
-        if not as_json:
-            out.print(claim_line(verdicts[-1]))
-    if as_json:
-        _print_json({"verdicts": [verdict.plain() for verdict in verdicts]})
-    if not all(verdict.holds for verdict in verdicts):
-        raise typer.Exit(1)
-
-
-@app.command()
-def size(
-    task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
-    length: Annotated[int, typer.Option("--length", min=1, help="The length of the inputs: N.")],
-    precision: Annotated[int, typer.Option("--precision", min=1, help="Bits of every number.")] = 32,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="task.X=V, V as JSON or text.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say how large a machine must be for a task: the bits it needs, who has them, and what is not known."""
-    from assay.terminal import console, show_sizes
-    from assay.theory.bounds.sizes import sizes
-
-    rows = sizes(named_task(task, **_settings(set_ or [])["task"]), length, precision)
-    if as_json:
-        _print_json({"task": task, "length": length, "precision": precision, "sizes": [row.plain() for row in rows]})
-    else:
-        show_sizes(console(), task, length, precision, rows)
 
 
 @app.command()
@@ -323,7 +260,7 @@ def _carry_out(specs: list[RunSpec], store_at: Path, means: Means, as_json: bool
         raise typer.Exit(130) from None
     records = store.select(spec.digest for spec in specs)
     if as_json:
-        _print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
+        print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
     else:
         show(out, cells(records))
         if todo:
@@ -332,45 +269,11 @@ def _carry_out(specs: list[RunSpec], store_at: Path, means: Means, as_json: bool
         raise typer.Exit(1)
 
 
-def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
-    """`model.width=32` and the like, by part."""
-    parts: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "training": {}, "testing": {}}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        part, dot, field = name.partition(".")
-        if not equals or not dot or not field:
-            raise BadInput(f"--set {pair} is not valid: write PART.FIELD=VALUE, as model.width=32")
-        if part not in parts:
-            raise BadInput(f"--set {pair}: there is no part '{part}'{suggestion(part, parts)}")
-        parts[part][field] = _value(text)
-    return parts
-
-
-def _options(pairs: list[str]) -> dict[str, Any]:
-    """`formula=x1` and the like."""
-    for pair in pairs:
-        if "=" not in pair:
-            raise BadInput(f"--set {pair} is not valid: write NAME=VALUE, as formula='(x1 & ~x2) | x3'")
-    return {name: _value(text) for name, _, text in (pair.partition("=") for pair in pairs)}
-
-
-def _value(text: str) -> Any:
-    """JSON, or text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
 def _rate(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise BadInput(f"--lr {text} is not valid: numbers separated by commas, as 1e-3,3e-3") from None
-
-
-def _print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, indent=1))
 
 
 def main() -> None:

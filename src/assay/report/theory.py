@@ -35,15 +35,22 @@ def write(record: dict[str, Any], folder: Path) -> list[Path]:
         "Dashed: what any recurrent machine must carry. A line below it cannot solve the task at that length, however "
         "it is trained. A Transformer's cache grows with its input. Numbers of 32 bits, default sizes.",
     )
-    lookups = [row for row in record["precision"] if row["claim"].startswith("lookup") and row["part"] == "all"]
+    exact = [row for row in record["precision"] if row["bits"] is not None]
+    lookups = [row for row in exact if row["claim"].startswith("lookup") and row["part"] == "all"]
+    longest = max(row["length"] for row in lookups)
     page.chart(
         "precision",
-        figures.precision([row | {"label": f"{row['claim']}, {row['part']}"} for row in record["precision"]]),
+        figures.precision([row for row in exact if row["part"] == "all"]),
         "Precision needed",
-        "Fixed point: a sign, whole bits and fraction bits, as few as keep every checked input right, for weights, "
-        "activations, state or all of them.",
+        "Fixed point, for all numbers: a sign, whole bits and fraction bits, as few as keep every checked input right.",
     )
-    longest = max(row["length"] for row in lookups)
+    page.table(
+        "Precision, part by part",
+        ("claim", "part", *(f"N = {n:,}" for n in _lengths(exact))),
+        _formats(record["precision"]),
+        "Whole and fraction bits of fixed point when only this part is rounded; a sign comes on top. A dash: none "
+        "found.",
+    )
     page.chart(
         "frontier",
         figures.frontier([row for row in lookups if row["length"] == longest]),
@@ -88,6 +95,19 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
+def _lengths(rows: Rows) -> list[int]:
+    return sorted({row["length"] for row in rows})
+
+
+def _formats(rows: Rows) -> list[list[str]]:
+    found = {(row["claim"], row["part"], row["length"]): row for row in rows if row["bits"] is not None}
+    lines = []
+    for claim, part in dict.fromkeys((row["claim"], row["part"]) for row in rows):
+        cells = [found.get((claim, part, n)) for n in _lengths(list(found.values()))]
+        lines.append([claim, part, *("-" if row is None else f"{row['whole']}.{row['fraction']}" for row in cells)])
+    return lines
+
+
 def _variants(rows: Rows, variants: Sequence[str]) -> list[list[str]]:
     found = {(row["claim"], row["length"], row["variant"]): row for row in rows}
     lines = []
@@ -100,6 +120,6 @@ def _variants(rows: Rows, variants: Sequence[str]) -> list[list[str]]:
 def _facts(record: dict[str, Any]) -> list[str]:
     versions = ", ".join(f"{name} {said}" for name, said in record["versions"].items())
     return [
-        f"Commit {record['commit']}; {record['device']}; {versions}; {record['seconds'] / 60:.1f} minutes.",
+        f"Commit {record['commit']}; {record['device']}; {versions}; {sum(record['minutes'].values()):.0f} minutes.",
         f"Made by `{record['command']}`.",
     ]

@@ -30,14 +30,13 @@ def bits(rows: Rows) -> alt.TopLevelMixin:
 
 def precision(rows: Rows) -> alt.TopLevelMixin:
     """The least bits a number, over N, by construction."""
-    order = list(dict.fromkeys(row["label"] for row in rows))
     chart = (
         alt.Chart(alt.InlineData(values=list(rows)))
         .mark_line(point=True)
         .encode(
             alt.X("length:Q", scale=LOG, title="N", axis=alt.Axis(format="~d")),
             alt.Y("bits:Q", title="bits of every number", scale=alt.Scale(zero=True)),
-            alt.Color("label:N", sort=order, title=None, legend=alt.Legend(labelLimit=300)),
+            alt.Color("claim:N", sort=None, title=None, legend=alt.Legend(labelLimit=300)),
         )
         .properties(width=520, height=260, title="The least precision that keeps a construction exact")
     )

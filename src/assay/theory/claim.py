@@ -56,7 +56,9 @@ class Verdict:
     note: str = ""
 
     def plain(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON data, which has no infinite numbers."""
+        finite = self.margin is not None and math.isfinite(self.margin)
+        return asdict(self) | {"margin": self.margin if finite else None}
 
 
 class Claim(ABC):

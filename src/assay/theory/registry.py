@@ -45,7 +45,7 @@ CLAIMS = Registry(
         "neighbour-repaired": Entry(
             "constructions.neighbour:RepairedNeighbour", "nearest neighbour, a width that no margin moves", OWN
         ),
-        "recall": Entry("constructions.recall:PairRecall", "associative recall of N pairs by two layers", OWN),
+        "recall-pairs": Entry("constructions.recall:PairRecall", "associative recall of N pairs by two layers", OWN),
         "recall-many": Entry("constructions.recall:MultiQuery", "every bound key among N tokens, by two layers", OWN),
         "dyck-rnn": Entry("constructions.dyck:DyckRnn", "bounded Dyck by a relu network with a stack of bits", OWN),
         "dyck-two-layers": Entry("constructions.dyck:DyckTwoLayers", "Dyck-(2, 2) by two layers of width 12", OWN),
@@ -70,12 +70,12 @@ CLAIMS = Registry(
         "counter-dyck-1": Entry(
             "constructions.counters:Dyck1Counter", "Dyck-1 by linear attention, up to 2^22", f"after {IRIE}"
         ),
-        "reset-dyck-1": Entry(
+        "reset-dyck-delta": Entry(
             "constructions.fast_weights:ResetDyck",
             "Reset Dyck-1 by the delta rule, N ~ 1 / sqrt(beta)",
             f"after {IRIE}",
         ),
-        "reset-dyck-1-rounded": Entry(
+        "reset-dyck-rounded": Entry(
             "constructions.fast_weights:RoundedResetDyck", "Reset Dyck-1 up to 2^22: rounding repairs the decay", OWN
         ),
         "linear-transformer-rnn": Entry(

@@ -1,0 +1,46 @@
+"""Options that commands share, and how a setting is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from assay.description import BadInput, suggestion
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+
+
+def settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
+    """`model.width=32` and the like, by part."""
+    parts: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "training": {}, "testing": {}}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        part, dot, field = name.partition(".")
+        if not equals or not dot or not field:
+            raise BadInput(f"--set {pair} is not valid: write PART.FIELD=VALUE, as model.width=32")
+        if part not in parts:
+            raise BadInput(f"--set {pair}: there is no part '{part}'{suggestion(part, parts)}")
+        parts[part][field] = value(text)
+    return parts
+
+
+def options(pairs: list[str]) -> dict[str, Any]:
+    """`formula=x1` and the like."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise BadInput(f"--set {pair} is not valid: write NAME=VALUE, as formula='(x1 & ~x2) | x3'")
+    return {name: value(text) for name, _, text in (pair.partition("=") for pair in pairs)}
+
+
+def value(text: str) -> Any:
+    """JSON, or text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def print_json(data: Any) -> None:
+    typer.echo(json.dumps(data, indent=1))

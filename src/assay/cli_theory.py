@@ -1,0 +1,103 @@
+"""The commands about theory: each is a few lines that call it. torch is imported only where something runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli_options import AsJson, options, print_json, settings
+from assay.description import BadInput
+from assay.tasks import named_task
+from assay.theory.registry import CLAIMS, claim_named
+
+if TYPE_CHECKING:
+    from assay.theory.claim import Claim
+
+
+def report_theory(record: Path, folder: Path) -> None:
+    from assay.report.theory import write
+    from assay.terminal import console
+
+    try:
+        data = json.loads(record.read_text())
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is not JSON"
+        raise BadInput(
+            f"cannot read the record of theory at {record}: {said}; scripts/measure-theory makes one"
+        ) from None
+    with console(stderr=True).status("drawing"):
+        files = write(data, folder)
+    typer.echo(f"wrote {len(files)} files from {record.name}; open {folder / 'index.html'}")
+
+
+def prove(
+    names: Annotated[list[str] | None, typer.Argument(metavar="CLAIM", help="Which; all if left out.")] = None,
+    length: Annotated[
+        int | None, typer.Option("--length", help="The N of the theorem, if not the claim's own.")
+    ] = None,
+    largest: Annotated[bool, typer.Option("--largest", help="At the largest length that takes minutes.")] = False,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="An option of the claim, as formula='(x1 & ~x2) | x3'.")
+    ] = None,
+    numbers: Annotated[
+        str | None, typer.Option("--numbers", help="Compute in fixed:WHOLE.FRACTION, float16, bfloat16, ...")
+    ] = None,
+    part: Annotated[str, typer.Option("--part", help="Round weights, activations, state or all.")] = "all",
+    attention: Annotated[
+        str | None, typer.Option("--attention", help="Weigh by softmax, hard, average-hard, sigmoid or linear.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check claims: explicit weights against the oracle, bounds against their witnesses."""
+    from rich.progress import track
+
+    from assay.terminal import claim_header, claim_line, console
+
+    if length is not None and largest:
+        raise BadInput("give --length or --largest, not both")
+    if set_ and not names:
+        raise BadInput("--set is an option of a claim: name the claim")
+    if part != "all" and numbers is None:
+        raise BadInput("--part says what --numbers rounds: give --numbers too")
+    claims: list[Claim] = [claim_named(name, **options(set_ or [])) for name in names or CLAIMS.entries]
+    change: dict[str, Any] = {}
+    if numbers is not None or attention is not None:
+        from assay.theory.changes import change_of, changeable
+
+        change, wanted = {"change": change_of(numbers, part, attention)}, claims
+        claims = [*changeable(claims, attention)]
+        for claim in wanted if names else ():
+            if claim not in claims:
+                raise BadInput(f"{claim.name} has no {'attention to exchange' if attention else 'numbers to round'}")
+    out, verdicts = console(), []
+    if not as_json:
+        out.print(claim_header())
+    for claim in track(claims, "checking", console=console(stderr=True), transient=True):
+        verdicts.append(claim.verify(claim.largest if largest else length, **change))
+        if not as_json:
+            out.print(claim_line(verdicts[-1]))
+    if as_json:
+        print_json({"verdicts": [verdict.plain() for verdict in verdicts]})
+    if not all(verdict.holds for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def size(
+    task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
+    length: Annotated[int, typer.Option("--length", min=1, help="The length of the inputs: N.")],
+    precision: Annotated[int, typer.Option("--precision", min=1, help="Bits of every number.")] = 32,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="task.X=V, V as JSON or text.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how large a machine must be for a task: the bits it needs, who has them, and what is not known."""
+    from assay.terminal import console, show_sizes
+    from assay.theory.bounds.sizes import sizes
+
+    rows = sizes(named_task(task, **settings(set_ or [])["task"]), length, precision)
+    if as_json:
+        print_json({"task": task, "length": length, "precision": precision, "sizes": [row.plain() for row in rows]})
+    else:
+        show_sizes(console(), task, length, precision, rows)
