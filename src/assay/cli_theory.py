@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,10 +73,12 @@ def prove(
         for claim in wanted if names else ():
             if claim not in claims:
                 raise BadInput(f"{claim.name} has no {'attention to exchange' if attention else 'numbers to round'}")
-    out, verdicts = console(), []
+    out, aside, verdicts = console(), console(stderr=True), []
+    if length is not None:
+        claims = _with_length(claims, length, strict=bool(names), say=aside.print)
     if not as_json:
         out.print(claim_header())
-    for claim in track(claims, "checking", console=console(stderr=True), transient=True):
+    for claim in track(claims, "checking", console=aside, transient=True, disable=not aside.is_terminal):
         verdicts.append(claim.verify(claim.largest if largest else length, **change))
         if not as_json:
             out.print(claim_line(verdicts[-1]))
@@ -101,3 +104,19 @@ def size(
         print_json({"task": task, "length": length, "precision": precision, "sizes": [row.plain() for row in rows]})
     else:
         show_sizes(console(), task, length, precision, rows)
+
+
+def _with_length(claims: list[Claim], length: int, strict: bool, say: Callable[[str], None]) -> list[Claim]:
+    """Those that speak of this length; where they were not named, those that do not are left out, and that is said."""
+    left, silent = [], []
+    for claim in claims:
+        try:
+            claim.check_length(length)
+            left.append(claim)
+        except BadInput:
+            if strict:
+                raise
+            silent.append(claim.name)
+    if silent:
+        say(f"left out, as they have no length {length}: {', '.join(silent)}")
+    return left
