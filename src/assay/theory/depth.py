@@ -12,17 +12,16 @@ from torch import Tensor
 
 from assay.models.attention import Attention
 from assay.models.skeleton import Model, Stack
-from assay.rng import Rng
-from assay.tasks.equality import EqualityOne, EqualityRandom
+from assay.tasks.equality import EqualityRandom
 from assay.theory.bounds.information import one_layer, two_way
 from assay.theory.claim import Construction
-from assay.theory.constructions.equality import EqualityTwoLayers
+from assay.theory.constructions.equality import EqualityClaim, EqualityTwoLayers
 from assay.theory.subspaces import Relus, Space, attend, blank, embed, place, say
 
 WEIGHTS = (1.0, 2.0, 4.0)  # in parts of attention, of the symbols 0, 1 and #
 
 
-class EqualityOneLayer(Construction):
+class EqualityOneLayer(EqualityClaim):
     """One layer and one head of width ceil(N / 2b) + 4 tell whether x = y for all x # y with N symbols in both halves
     together, with b symbols in each number: up to a constant, the bound m p H = Omega(N) for one layer is tight.
 
@@ -38,21 +37,7 @@ class EqualityOneLayer(Construction):
     source: ClassVar[str] = "own; beside Bhattamishra et al. 2024, Theorem 12"
     length: ClassVar[int] = 64
     largest: ClassVar[int] = 512
-    small: ClassVar[tuple[int, ...]] = (2, 4, 6, 8)
-    any_string: ClassVar[bool] = True
     packed: ClassVar[int] = 16  # b: sums of float32 have 24 bits, and their errors stay below 1/2
-
-    def task(self, length: int) -> EqualityRandom:
-        return EqualityRandom()
-
-    def tokens(self, length: int) -> int:
-        return length + 1
-
-    def draw(self, length: int, rows: Rng) -> Tensor:
-        """In every second one the halves differ in one symbol or not at all, the hard case."""
-        lengths = torch.full(rows.keys.shape, self.tokens(length))
-        close = EqualityOne(alphabet=2).inputs(lengths, rows.child("close"))
-        return torch.where(rows.child("which").integers(1, 2) == 1, close, super().draw(length, rows))
 
     # -- the construction ----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,26 @@ from assay.theory.codes import Code, trace_code
 from assay.theory.subspaces import Relus, Space, attend, average, blank, embed, place, say
 
 
-class EqualityTwoLayers(Construction):
+class EqualityClaim(Construction):
+    """Equality of two strings with N symbols together; answers every string of N + 1 tokens."""
+
+    any_string: ClassVar[bool] = True
+    small: ClassVar[tuple[int, ...]] = (2, 4, 6, 8)
+
+    def task(self, length: int) -> EqualityRandom:
+        return EqualityRandom()
+
+    def tokens(self, length: int) -> int:
+        return length + 1
+
+    def draw(self, length: int, rows: Rng) -> Tensor:
+        """In every second one the halves differ in one symbol or not at all, the hard case."""
+        lengths = torch.full(rows.keys.shape, self.tokens(length))
+        close = EqualityOne(alphabet=2).inputs(lengths, rows.child("close"))
+        return torch.where(rows.child("which").integers(1, 2) == 1, close, super().draw(length, rows))
+
+
+class EqualityTwoLayers(EqualityClaim):
     """Two layers of width O(log N), with one head each, tell whether x = y for all x # y with N symbols in both halves
     together.
 
@@ -32,20 +51,6 @@ class EqualityTwoLayers(Construction):
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 6"
     length: ClassVar[int] = 48
     largest: ClassVar[int] = 1024
-    small: ClassVar[tuple[int, ...]] = (2, 4, 6, 8)
-    any_string: ClassVar[bool] = True
-
-    def task(self, length: int) -> EqualityRandom:
-        return EqualityRandom()
-
-    def tokens(self, length: int) -> int:
-        return length + 1
-
-    def draw(self, length: int, rows: Rng) -> Tensor:
-        """In every second one the halves differ in one symbol or not at all, the hard case."""
-        lengths = torch.full(rows.keys.shape, self.tokens(length))
-        close = EqualityOne(alphabet=2).inputs(lengths, rows.child("close"))
-        return torch.where(rows.child("which").integers(1, 2) == 1, close, super().draw(length, rows))
 
     # -- the construction ----------------------------------------------------------------------------------------------
 
