@@ -169,6 +169,7 @@ def run(
 @app.command()
 def study(
     name: Annotated[str, typer.Argument(help="A study's name, or the path of a .py file that ends in RUNS.")],
+    piece: Annotated[str | None, typer.Option("--piece", help="A part of a long study, as it names them.")] = None,
     store: StoreAt = STORE,
     device: OnDevice = "auto",
     jobs: Jobs = CORES,
@@ -178,7 +179,7 @@ def study(
 ) -> None:
     """Carry out a study; what its store already has is not repeated."""
     again = shlex.join(["assay", *sys.argv[1:]])
-    _carry_out(study_named(name)[1], store, Means(device, jobs, slots, checkpoint), as_json, again)
+    _carry_out(study_named(name).piece(piece), store, Means(device, jobs, slots, checkpoint), as_json, again)
 
 
 @app.command()
@@ -198,8 +199,8 @@ def report(
     from assay.report.study import write
     from assay.terminal import console
 
-    about, specs = study_named(name)
-    runs = list(dict.fromkeys(spec.digest for spec in specs))
+    asked = study_named(name)
+    runs = list(dict.fromkeys(spec.digest for spec in asked.runs))
     source, shipped = store or STORE, RESULTS / f"{name}.jsonl.xz"
     records = Store.open(source).select(runs) if store or source.exists() else []
     if not records and store is None and shipped.exists():
@@ -209,7 +210,7 @@ def report(
     title = Path(name).stem
     folder = out or Path("reports") / title
     with console(stderr=True).status("drawing"):
-        files = write(title, about, f"assay study {name}", records, len(runs) - len(records), folder)
+        files = write(title, asked.about, f"assay study {name}", records, len(runs) - len(records), folder)
     typer.echo(f"wrote {len(files)} files from {source.name}; open {folder / 'index.html'}")
 
 

@@ -1,4 +1,7 @@
-"""Studies are data: a Python file that ends in `RUNS`, a list of runs, and says in its docstring what it asks."""
+"""Studies are data: a Python file that ends in `RUNS`, a list of runs, and says in its docstring what it asks.
+
+A long one may also name parts of its runs, `PIECES`, so that each can be carried out by itself.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from assay.description import BadInput, suggestion
 from assay.registry import Entry
@@ -18,12 +21,29 @@ RESULTS = Path(__file__).parent.parent / "results"  # the packed records of publ
 
 STUDIES = {
     "quick": Entry("quick.py", "six architectures on four tasks, three seeds, small: the demo"),
+    "irie2023": Entry("irie2023.py", "seven architectures, eight languages, four rates, ten seeds", "Irie 2023"),
     "quick-rates": Entry("quick_rates.py", "the parity of quick at two lower learning rates"),
 }
 
 
-def study_named(name: str) -> tuple[str, list[RunSpec]]:
-    """What a study asks and its runs, by its name or the path of its file."""
+class Study(NamedTuple):
+    """What a study asks, all its runs, and named parts of them."""
+
+    about: str
+    runs: list[RunSpec]
+    pieces: dict[str, list[RunSpec]]
+
+    def piece(self, name: str | None) -> list[RunSpec]:
+        """The runs of one piece, or all."""
+        if name is None:
+            return self.runs
+        if name not in self.pieces:
+            raise BadInput(f"the study has no piece '{name}'{suggestion(name, self.pieces)}")
+        return self.pieces[name]
+
+
+def study_named(name: str) -> Study:
+    """A study by its name or the path of its file."""
     from assay.spec import RunSpec
 
     path = Path(__file__).parent / STUDIES[name].where if name in STUDIES else Path(name)
@@ -40,7 +60,7 @@ def study_named(name: str) -> tuple[str, list[RunSpec]]:
     runs = getattr(study, "RUNS", None)
     if not isinstance(runs, list) or not runs or not all(isinstance(run, RunSpec) for run in runs):
         raise BadInput(f"{path.name} does not end in RUNS, a list of runs made by assay.run_spec")
-    return " ".join((study.__doc__ or "").split()), runs
+    return Study(" ".join((study.__doc__ or "").split()), runs, getattr(study, "PIECES", {}))
 
 
 def _load(path: Path) -> ModuleType:
