@@ -9,13 +9,13 @@ import pytest
 
 SRC = Path(__file__).parent.parent / "src" / "assay"
 ORDER = [
-    "description", "registry", "rng", "record", "ops", "tasks", "models", "theory", "spec", "lab", "studies", "report",
-    "terminal", "cli_options", "cli_theory", "cli",
+    "description", "registry", "rng", "record", "findings", "ops", "tasks", "models", "theory", "spec", "lab",
+    "studies", "report", "terminal", "cli_options", "cli_theory", "cli",
 ]  # fmt: skip
 MAY_IMPORT = {layer: set(ORDER[: i + 1]) for i, layer in enumerate(ORDER)}
-MAY_IMPORT["report"] = {"report", "record", "description"}
-MAY_IMPORT["tasks"] -= {"ops", "record"}
-MAY_IMPORT["models"] -= {"tasks", "record"}
+MAY_IMPORT["report"] = {"report", "findings", "record", "description"}
+MAY_IMPORT["tasks"] -= {"ops", "record", "findings"}
+MAY_IMPORT["models"] -= {"tasks", "record", "findings"}
 MAY_IMPORT["__init__"] = set(ORDER)
 MAY_IMPORT["__main__"] = {"cli"}
 

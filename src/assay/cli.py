@@ -196,7 +196,7 @@ def report(
         report_theory(store or RESULTS / "theory.json", out or Path("reports/theory"))
         return
     from assay.record import Store
-    from assay.report.study import write
+    from assay.report.study import About, write
     from assay.terminal import console
 
     asked = study_named(name)
@@ -210,7 +210,8 @@ def report(
     title = Path(name).stem
     folder = out or Path("reports") / title
     with console(stderr=True).status("drawing"):
-        files = write(title, asked.about, f"assay study {name}", records, len(runs) - len(records), folder)
+        about = About(title, asked.about, f"assay study {name}", asked.findings)
+        files = write(about, records, len(runs) - len(records), folder)
     typer.echo(f"wrote {len(files)} files from {source.name}; open {folder / 'index.html'}")
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from assay.description import BadInput
-from assay.report.study import write
+from assay.report.study import About, write
 from tests.report.test_tables import record
 
 
 def page(folder: Path, records: list, missing: int = 0) -> tuple[str, str]:
-    files = write("mine", "What is asked?", "assay study mine", records, missing, folder)
+    files = write(About("mine", "What is asked?", "assay study mine"), records, missing, folder)
     assert all(f.exists() for f in files)
     return (folder / "index.html").read_text(), (folder / "index.md").read_text()
 
@@ -53,3 +53,17 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path):
     (tmp_path / "f").write_text("")
     with pytest.raises(BadInput, match="cannot write"):
         page(tmp_path / "f", [record(0)])
+
+
+def test_findings_and_their_evidence_are_on_the_page(tmp_path: Path):
+    from assay.findings import Expectation, Finding
+
+    said = Expectation(task="parity", model="gru", outcome="fails", up_to="Bin0")
+    finding = Finding(name="gates", says="A GRU fails.", source="nobody", expects=(said,))
+    about = About("mine", "What is asked?", "assay study mine", [finding])
+    write(about, [record(0), record(1)], 0, tmp_path)
+    markdown = (tmp_path / "index.md").read_text()
+    assert (
+        "| gates | A GRU fails. | nobody | does not hold | gru on parity: 2 of 2 (34-100 %), expected: fails |"
+        in markdown
+    )

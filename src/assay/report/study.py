@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from assay.findings import Evidence, Finding, Judgement, judge
 from assay.record import Record
 from assay.report.page import Page
-from assay.report.tables import Cell, bins, cells, or_dash, percent
+from assay.report.tables import Cell, bins, cells, or_dash, percent, wilson
 
 
-def write(title: str, about: str, command: str, records: Sequence[Record], missing: int, folder: Path) -> list[Path]:
-    """Write the page and its charts; returns the files. `about` says what was asked, `command` how to ask again."""
+@dataclass(frozen=True)
+class About:
+    """What a page says that no record does: its title, what was asked and how to ask again, what others found."""
+
+    title: str
+    asks: str
+    command: str
+    findings: Sequence[Finding] = ()
+
+
+def write(about: About, records: Sequence[Record], missing: int, folder: Path) -> list[Path]:
+    """Write the page and its charts; returns the files."""
     from assay.report import figures
 
-    of, page = cells(records), Page(title, about)
+    of, page = cells(records), Page(about.title, about.asks)
+    if about.findings:
+        page.table(
+            "What the paper found, and what is found here",
+            ("finding", "says", "source", "verdict", "evidence"),
+            map(_judged, judge(about.findings, records)),
+            "Seeds that are right at every position of every sequence, also at the longer lengths of Bin1; of several "
+            "settings, the one that validation likes best. A model solves a task with half of its seeds or more, and "
+            "fails with a tenth or fewer.",
+        )
     page.chart(
         "solved",
         figures.solved(of),
@@ -29,8 +50,28 @@ def write(title: str, about: str, command: str, records: Sequence[Record], missi
         "Darker is better; the red line is where the lengths of training end.",
     )
     page.table("Every cell", *_table(of))
-    page.facts([*_facts(records, missing), f"Made by `{command}`."])
+    page.facts([*_facts(records, missing), f"Made by `{about.command}`."])
     return page.save(folder)
+
+
+def _judged(judgement: Judgement) -> list[str]:
+    finding = judgement.finding
+    return [
+        finding.name,
+        finding.says,
+        finding.source,
+        judgement.verdict,
+        "; ".join(map(_evidence, judgement.evidence)),
+    ]
+
+
+def _evidence(evidence: Evidence) -> str:
+    expected, seeds = evidence.expected, len(evidence.chosen)
+    if not seeds:
+        return f"{expected.model} on {expected.task}: not run"
+    low, high = wilson(evidence.right, seeds)
+    said = f"{expected.model} on {expected.task}: {evidence.right} of {seeds} ({100 * low:.0f}-{100 * high:.0f} %)"
+    return said if evidence.met else f"{said}, expected: {expected.outcome}"
 
 
 def _table(of: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:

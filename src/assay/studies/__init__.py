@@ -1,6 +1,7 @@
 """Studies are data: a Python file that ends in `RUNS`, a list of runs, and says in its docstring what it asks.
 
-A long one may also name parts of its runs, `PIECES`, so that each can be carried out by itself.
+A long one may also name parts of its runs, `PIECES`, so that each can be carried out by itself; one that repeats a
+paper may say in `FINDINGS` what that found, to be judged by the records.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from assay.description import BadInput, suggestion
 from assay.registry import Entry
 
 if TYPE_CHECKING:
+    from assay.findings import Finding
     from assay.spec import RunSpec
 
 RESULTS = Path(__file__).parent.parent / "results"  # the packed records of published studies
@@ -27,11 +29,12 @@ STUDIES = {
 
 
 class Study(NamedTuple):
-    """What a study asks, all its runs, and named parts of them."""
+    """What a study asks, all its runs, named parts of them, and what others found."""
 
     about: str
     runs: list[RunSpec]
     pieces: dict[str, list[RunSpec]]
+    findings: list[Finding]
 
     def piece(self, name: str | None) -> list[RunSpec]:
         """The runs of one piece, or all."""
@@ -60,7 +63,9 @@ def study_named(name: str) -> Study:
     runs = getattr(study, "RUNS", None)
     if not isinstance(runs, list) or not runs or not all(isinstance(run, RunSpec) for run in runs):
         raise BadInput(f"{path.name} does not end in RUNS, a list of runs made by assay.run_spec")
-    return Study(" ".join((study.__doc__ or "").split()), runs, getattr(study, "PIECES", {}))
+    return Study(
+        " ".join((study.__doc__ or "").split()), runs, getattr(study, "PIECES", {}), getattr(study, "FINDINGS", [])
+    )
 
 
 def _load(path: Path) -> ModuleType:
