@@ -17,8 +17,11 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding
 table{border-collapse:collapse;font-size:14px;margin:1rem 0}
 th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}
 th:nth-child(-n+2),td:nth-child(-n+2),th:last-child,td:last-child{text-align:left}
+td.long{white-space:normal;min-width:20rem;text-align:left}
 figure{margin:1rem 0} figure svg{max-width:100%;height:auto} .wide{overflow-x:auto}
 """
+
+LONG = 60  # letters of a cell that may be broken into lines
 
 
 class Page:
@@ -44,10 +47,10 @@ class Page:
         rows = list(rows)
         self.markdown += [f"## {heading}", "", *([text, ""] if text else [])]
         self.markdown += [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-        self.markdown += [*(f"| {' | '.join(row)} |" for row in rows), ""]
+        self.markdown += [*(f"| {' | '.join(value.replace('|', '&#124;') for value in row)} |" for row in rows), ""]
         self.web += [f"<h2>{heading}</h2>{f'<p>{html.escape(text, quote=False)}</p>' if text else ''}"]
         self.web += ["<div class=wide><table><tr>", *(f"<th>{html.escape(name)}</th>" for name in header), "</tr>"]
-        self.web += ["<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row) + "</tr>" for row in rows]
+        self.web += ["<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows]
         self.web += ["</table></div>"]
 
     def facts(self, facts: Sequence[str]) -> None:
@@ -58,6 +61,10 @@ class Page:
         """Write the page and its charts; returns the files."""
         files = self.files | {"index.md": "\n".join(self.markdown), "index.html": "\n".join(self.web)}
         return [_save(folder / name, data) for name, data in sorted(files.items())]
+
+
+def _cell(value: str) -> str:
+    return f"<td{' class=long' if len(value) > LONG else ''}>{html.escape(value)}</td>"
 
 
 def _save(path: Path, data: str | bytes) -> Path:

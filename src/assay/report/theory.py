@@ -46,10 +46,10 @@ def write(record: dict[str, Any], folder: Path) -> list[Path]:
     )
     page.table(
         "Precision, part by part",
-        ("claim", "part", *(f"N = {n:,}" for n in _lengths(exact))),
+        ("claim", "part", *(f"N = {n:,}" for n in _lengths(record["precision"]))),
         _formats(record["precision"]),
         "Whole and fraction bits of fixed point when only this part is rounded; a sign comes on top. A dash: none "
-        "found.",
+        "found; empty: not measured.",
     )
     page.chart(
         "frontier",
@@ -100,12 +100,19 @@ def _lengths(rows: Rows) -> list[int]:
 
 
 def _formats(rows: Rows) -> list[list[str]]:
-    found = {(row["claim"], row["part"], row["length"]): row for row in rows if row["bits"] is not None}
+    found = {(row["claim"], row["part"], row["length"]): row for row in rows}
     lines = []
     for claim, part in dict.fromkeys((row["claim"], row["part"]) for row in rows):
-        cells = [found.get((claim, part, n)) for n in _lengths(list(found.values()))]
-        lines.append([claim, part, *("-" if row is None else f"{row['whole']}.{row['fraction']}" for row in cells)])
+        cells = [found.get((claim, part, n)) for n in _lengths(rows)]
+        lines.append([claim, part, *map(_format, cells)])
     return lines
+
+
+def _format(row: dict[str, Any] | None) -> str:
+    """Empty where it was not measured."""
+    if row is None:
+        return ""
+    return "-" if row["bits"] is None else f"{row['whole']}.{row['fraction']}"
 
 
 def _variants(rows: Rows, variants: Sequence[str]) -> list[list[str]]:
