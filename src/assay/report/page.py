@@ -17,11 +17,11 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding
 table{border-collapse:collapse;font-size:14px;margin:1rem 0}
 th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}
 th:nth-child(-n+2),td:nth-child(-n+2),th:last-child,td:last-child{text-align:left}
-td.long{white-space:normal;min-width:20rem;text-align:left}
+td.long{white-space:normal;min-width:14rem;text-align:left}
 figure{margin:1rem 0} figure svg{max-width:100%;height:auto} .wide{overflow-x:auto}
 """
 
-LONG = 60  # letters of a cell that may be broken into lines
+LONG = 40  # letters of a cell that may be broken into lines
 
 
 class Page:

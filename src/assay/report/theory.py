@@ -23,10 +23,15 @@ def write(record: dict[str, Any], folder: Path) -> list[Path]:
     page = Page("Theory", ABOUT)
     page.table(
         "The claims",
-        ("claim", "says", "source", "holds", "N", "inputs", "width", "bits", "margin", "seconds", "checked"),
+        ("claim", "holds", "N", "inputs", "width", "bits", "margin", "seconds", "checked"),
         map(_claim, record["claims"]),
         "Bits: of every number of a construction, or what a bound asks for. Margin: the smallest lead of the right "
         "answer.",
+    )
+    page.table(
+        "What they say",
+        ("claim", "source", "says"),
+        ([row["claim"], row["source"], row["statement"]] for row in record["claims"]),
     )
     page.chart(
         "bits",
@@ -78,8 +83,6 @@ def write(record: dict[str, Any], folder: Path) -> list[Path]:
 def _claim(row: dict[str, Any]) -> list[str]:
     return [
         row["claim"],
-        row["statement"],
-        row["source"],
         "yes" if row["holds"] else "NO",
         f"{row['length']:,}",
         f"{row['inputs']:,}",
@@ -126,7 +129,10 @@ def _variants(rows: Rows, variants: Sequence[str]) -> list[list[str]]:
 
 def _facts(record: dict[str, Any]) -> list[str]:
     versions = ", ".join(f"{name} {said}" for name, said in record["versions"].items())
+    made = record["made"]
+    commits = ", ".join(dict.fromkeys(part["commit"] for part in made.values()))
+    minutes = sum(part["minutes"] for part in made.values())
     return [
-        f"Commit {record['commit']}; {record['device']}; {versions}; {sum(record['minutes'].values()):.0f} minutes.",
+        f"Commit {commits}; {record['device']}; {versions}; {minutes:.0f} minutes.",
         f"Made by `{record['command']}`.",
     ]

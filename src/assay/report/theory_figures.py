@@ -11,6 +11,7 @@ from assay.report.figures import dressed
 
 Rows = Sequence[dict[str, Any]]
 LOG = alt.Scale(type="log", base=2)
+COLOUR = alt.Color("model:N", title=None, scale=alt.Scale(scheme="tableau20"))
 
 
 def bits(rows: Rows) -> alt.TopLevelMixin:
@@ -21,8 +22,8 @@ def bits(rows: Rows) -> alt.TopLevelMixin:
         needed = [{"length": n, "bits": b} for n, b in sorted({(r["length"], r["needed"]) for r in mine})]
         have = [{"length": r["length"], "bits": r["available"], "model": r["model"]} for r in mine]
         x = alt.X("length:Q", scale=LOG, title="N", axis=alt.Axis(format="~d"))
-        y = alt.Y("bits:Q", scale=LOG, title="bits", axis=alt.Axis(format="~d"))
-        lines = alt.Chart(alt.InlineData(values=have)).mark_line().encode(x, y, alt.Color("model:N", title=None))
+        y = alt.Y("bits:Q", scale=LOG, title="bits", axis=alt.Axis(format=".2~s", tickCount=8))
+        lines = alt.Chart(alt.InlineData(values=have)).mark_line().encode(x, y, COLOUR)
         floor = alt.Chart(alt.InlineData(values=needed)).mark_line(strokeDash=[6, 4], color="black").encode(x, y)
         panels.append((lines + floor).properties(width=260, height=220, title=task))
     return dressed(alt.hconcat(*panels))
