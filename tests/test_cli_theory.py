@@ -65,7 +65,7 @@ def test_sizes_fit_the_terminal_and_are_data_too(tmp_path: Path):
     shown = assay("size", "index-lookup", "--length", "400", cwd=tmp_path)
     assert shown.returncode == 0
     assert max(map(len, shown.stdout.splitlines())) <= 100
-    assert "lookup-quadratic: width 10, 1 layer" in shown.stdout
+    assert "lookup-quadratic: width 10, 1 layer, 32 bits" in shown.stdout
     for bits, width in (("32", 38), ("16", 75)):  # the first 2 x width numbers of so many bits that hold 2,400
         words = ("size", "index-lookup", "--length", "400", "--precision", bits, "--json")
         rows = json.loads(assay(*words, cwd=tmp_path).stdout)["sizes"]
@@ -100,7 +100,12 @@ def test_names_mean_one_thing():
         ("prove --set k=2", "name the claim"),
         ("prove dyck-rnn --set kk=2", "did you mean 'k'"),
         ("prove dyck-rnn --set k", "NAME=VALUE"),
-        ("prove dyck-rnn --set k=many", "dyck-rnn cannot have k = 'many'"),
+        ("prove dyck-rnn --set k=many", "k = 'many' is not valid"),
+        ("prove dyck-rnn --set k=0", "k = 0 is not valid"),
+        ("prove dyck-rnn --set k=1.5", "k = 1.5 is not valid"),
+        ("prove dfa-rnn --set task=5", "no table of a finite automaton"),
+        ("prove rnn-protocol --length 1", "at least 2"),
+        ("prove k-dnf --set formula=x9999", "x1 to x999"),
         ("prove k-dnf --set formula=x1&&x2", "no clause of a DNF"),
         ("prove dfa-rnn --set task=dyck-1", "no table of a finite automaton"),
         ("prove lookup-trace --numbers flaot16", "did you mean 'float16'"),

@@ -29,8 +29,9 @@ def report_theory(record: Path, folder: Path) -> None:
         raise BadInput(
             f"cannot read the record of theory at {record}: {said}; scripts/measure-theory makes one"
         ) from None
+    claims = {row["claim"]: claim_named(row["claim"]) for row in data["claims"]}
     with console(stderr=True).status("drawing"):
-        files = write(data, folder)
+        files = write(data, {name: (claim.source, claim.statement) for name, claim in claims.items()}, folder)
     typer.echo(f"wrote {len(files)} files from {record.name}; open {folder / 'index.html'}")
 
 

@@ -222,8 +222,8 @@ def show_sizes(console: Console, task: str, length: int, precision: int, sizes: 
     for size in sizes:
         weights = "not known"
         if size.claim:
-            plural = "" if size.claim_layers == 1 else "s"
-            weights = f"{size.claim}: width {size.claim_width}, {size.claim_layers} layer{plural}"
+            layers = f"{size.claim_layers} layer{'' if size.claim_layers == 1 else 's'}"
+            weights = f"{size.claim}: width {size.claim_width}, {layers}, {size.claim_precision} bits"
         see = f"[dim]({notes.index(size.known) + 1})"
         table.add_row(size.model, str(size.layers), or_dash(size.bits), or_dash(size.width), weights, see)
     console.print(table)

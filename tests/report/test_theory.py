@@ -14,7 +14,7 @@ SHIPPED = RESULTS / "theory.json"
 
 
 def record(**changed: Any) -> dict[str, Any]:
-    claim = {"claim": "lookup-trace", "statement": "One layer looks up.", "source": "somebody", "holds": True}
+    claim = {"claim": "lookup-trace", "holds": True}
     claim |= {"length": 64, "inputs": 1234, "width": 70, "bits": 32, "margin": 0.988, "seconds": 1.25}
     claim |= {"checked": "all of 2, random", "note": ""}
     exact = {"claim": "lookup-trace", "width": 70, "part": "all", "whole": 6, "fraction": 1, "bits": 8}
@@ -22,7 +22,7 @@ def record(**changed: Any) -> dict[str, Any]:
         "claims": [claim],
         "precision": [exact | {"length": 64}, exact | {"length": 128, "whole": None, "fraction": None, "bits": None}],
         "attention": [
-            {"claim": "lookup-trace", "length": 64, "variant": "softmax", "scale": 0.5},
+            {"claim": "lookup-trace", "length": 64, "variant": "softmax", "scale": 0.5, "offset": 0.75},
             {"claim": "lookup-trace", "length": 64, "variant": "linear", "scale": None},
         ],
         "variants": ["softmax", "linear"],
@@ -38,17 +38,26 @@ def record(**changed: Any) -> dict[str, Any]:
 
 
 def page(folder: Path, of: dict[str, Any]) -> tuple[str, str]:
-    assert all(file.exists() for file in write(of, folder))
+    says = {"lookup-trace": ("somebody", "One layer looks up.")}
+    assert all(file.exists() for file in write(of, says, folder))
     return (folder / "index.html").read_text(), (folder / "index.md").read_text()
 
 
 def test_a_page_has_the_claims_charts_and_where_they_come_from(tmp_path: Path):
     web, markdown = page(tmp_path, record())
     for text in (web, markdown):
-        for said in ("One layer looks up.", "1,234", "0.988", "6.1", "x 0.5", "Commit abc, abd", "3 minutes"):
+        for said in (
+            "One layer looks up.",
+            "1,234",
+            "0.988",
+            "6.1",
+            "x 0.5, less 0.75",
+            "Commit abc, abd",
+            "3 minutes",
+        ):
             assert said in text, said
     assert web.count("<svg") == 4
-    assert "| lookup-trace | 64 | x 0.5 | - |" in markdown, "what does not survive has a dash"
+    assert "| lookup-trace | 64 | x 0.5, less 0.75 | - |" in markdown, "what does not survive has a dash"
 
 
 def test_a_claim_that_fails_is_on_the_page_as_such(tmp_path: Path):

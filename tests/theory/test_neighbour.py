@@ -68,7 +68,7 @@ def duller(layer: int, factor: float):
     return change
 
 
-@pytest.mark.parametrize(("form", "layer"), [(PublishedNeighbour, 0), (PublishedNeighbour, 1), (RepairedNeighbour, 1)])
+@pytest.mark.parametrize(("form", "layer"), [(form, layer) for form in FORMS for layer in (0, 1)])
 def test_with_duller_attention_it_fails(form: type[Neighbour], layer: int):
     assert not form().verify(change=duller(layer, 1 / 4), inputs=200).holds
 

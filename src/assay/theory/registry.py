@@ -17,6 +17,9 @@ CLAIMS = Registry(
     "claim",
     "assay.theory",
     {
+        "lookup-random": Entry(
+            "constructions.index_lookup:RandomLookup", "index lookup by one layer, random signs", f"{SEPARATIONS}, T1"
+        ),
         "lookup-trace": Entry(
             "constructions.index_lookup:TraceLookup", "index lookup by one layer, trace codes", f"{SEPARATIONS}, T1"
         ),
@@ -142,7 +145,9 @@ def claim_named(name: str, **options: Any) -> Claim:
             raise BadInput(f"{name} has no option '{option}'{suggestion(option, known)}")
     try:
         claim: Claim = kind(**options)
-    except (TypeError, RuntimeError) as error:
+    except BadInput:
+        raise
+    except (TypeError, ValueError, AttributeError, RuntimeError) as error:
         said = ", ".join(f"{option} = {value!r}" for option, value in options.items())
         raise BadInput(f"{name} cannot have {said}: {in_one_line(error)}") from None
     claim.name = name

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from assay.description import BadInput
 from assay.models.causal import Causal, State, state_bits
 from assay.models.registry import MODELS, named_model
 from assay.models.skeleton import Model
@@ -158,6 +159,10 @@ class RecurrentProtocol(Claim):
     length: ClassVar[int] = 32
     largest: ClassVar[int] = 1000
     width: ClassVar[int] = 16
+
+    def check_length(self, length: int) -> None:
+        if length < 2:
+            raise BadInput(f"{self.name} has no length {length}: at least 2, to be cut")
 
     def verify(self, length: int | None = None, rng: Rng | None = None, inputs: int = 64) -> Verdict:
         length = self.length if length is None else length

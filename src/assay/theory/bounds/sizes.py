@@ -12,6 +12,8 @@ from functools import cached_property
 from itertools import count
 from typing import Any, NamedTuple
 
+import torch
+
 from assay.description import BadInput
 from assay.models.mixer import Mixer, MixerLayer
 from assay.models.registry import MODELS, named_model
@@ -20,7 +22,7 @@ from assay.rng import Rng
 from assay.tasks import named_task
 from assay.tasks.task import Task
 from assay.theory.bounds.information import ANY_STRING, Need, Split, one_layer, one_way, two_way
-from assay.theory.bounds.tables import Form, prefixes_told_apart
+from assay.theory.bounds.tables import Form, every_other, prefixes_told_apart, ranks
 from assay.theory.claim import Construction
 from assay.theory.registry import CLAIMS, claim_named
 
@@ -37,9 +39,10 @@ class Size:
     layers: int
     bits: int | None  # that it must carry; of one layer of attention, that it must pass on
     width: int | None  # the smallest that can
-    claim: str | None  # the narrowest construction, its width and its layers
+    claim: str | None  # the narrowest construction, its width, its layers, and the bits of its numbers
     claim_width: int | None
     claim_layers: int | None
+    claim_precision: int | None
     known: str
 
     def plain(self) -> dict[str, Any]:
@@ -50,7 +53,7 @@ def sizes(task: Task, length: int, precision: int = 32) -> list[Size]:
     """Every model with its usual layers and heads, on inputs of length N as the source counts it; see `Need`."""
     need = needed(task, length)
     built = list(constructions(task, length if need is None else need.tokens))
-    rows = [_one_layer(two_way(task, length), need, precision, built)]
+    rows = [_one_layer(two_way(task, length) or small_split(task, length), need, precision, built)]
     for name in MODELS.entries:
         recipe = Recipe(name)
         rows.append((_growing if recipe.grows else _recurrent)(recipe, need, precision, built))
@@ -80,9 +83,26 @@ def needed(task: Task, length: int) -> Need | None:
     if need is not None or task.features:
         return need
     fits = [n for n in range(1, length + 1) if len(task.symbols) ** n <= TABLE][-2:]  # some tasks ask at even lengths
+    if not fits:  # too many symbols for a table of any length
+        return None
     counted = {n: prefixes_told_apart(task, Form.any_string(task, n)) for n in fits}
     n, most = max(counted.items(), key=lambda item: (item[1].states, item[0]))
-    return Need(most.bits, most.cut, n, ANY_STRING, f"the whole table of length {n}; at N it may be more")
+    more = "" if n == length else "; at N it may be more"
+    return Need(most.bits, most.cut, n, ANY_STRING, f"the whole table of length {n}{more}")
+
+
+def small_split(task: Task, length: int) -> Split | None:
+    """What two must exchange, by the ranks of the whole table of a short length: halves, or every other token."""
+    fits = [n for n in range(2, length + 1) if len(task.symbols) ** n <= TABLE] if task.symbols else []
+    if not fits or task.features:
+        return None
+    n = fits[-1]
+    found = []
+    for parts, first in (("halves", torch.arange(n) < n // 2), ("odd and even positions", every_other(n))):
+        with suppress(BadInput):  # the task does not ask at the end of each string
+            total = sum(ranks(task, Form.any_string(task, n), first).values())
+            found.append(Split((total - 1).bit_length(), n, parts, f"ranks at length {n}"))
+    return max(found, key=lambda split: split.bits, default=None)
 
 
 # -- the rows ------------------------------------------------------------------------------------------------------
@@ -90,7 +110,7 @@ def needed(task: Task, length: int) -> Need | None:
 
 def _recurrent(recipe: Recipe, need: Need | None, precision: int, built: list[Built]) -> Size:
     if need is None:
-        return _size(recipe, None, None, built, "no bound is known for real inputs")
+        return _size(recipe, None, None, built, "no bound is known for real inputs, or so many symbols")
     bits, source = need.bits, need.source
     if not recipe.timed and need.invariant > bits:
         bits, source = need.invariant, "Lemma 4, as its updates are the same at every step"
@@ -120,8 +140,9 @@ def _size(recipe: Recipe, bits: int | None, width: int | None, built: list[Built
     claim = min((one for one in built if one.model == recipe.name), key=lambda one: one.width, default=None)
     layers = len(recipe.stack().mixers)
     if claim is None:
-        return Size(recipe.name, layers, bits, width, None, None, None, known)
-    return Size(recipe.name, layers, bits, width, claim.claim, claim.width, claim.layers, known)
+        return Size(recipe.name, layers, bits, width, None, None, None, None, known)
+    found = claim.claim, claim.width, claim.layers, claim.precision
+    return Size(recipe.name, layers, bits, width, *found, known)
 
 
 # -- the smallest width that carries so much -----------------------------------------------------------------------
@@ -188,6 +209,7 @@ class Built(NamedTuple):
     model: str
     width: int
     layers: int
+    precision: int  # bits of its numbers
 
 
 def constructions(task: Task, tokens: int) -> Iterator[Built]:
@@ -197,7 +219,8 @@ def constructions(task: Task, tokens: int) -> Iterator[Built]:
             length = _length(claim, task, tokens)
             if length is not None:
                 model = claim.build(length)
-                yield Built(name, architecture(model), model.read_out.in_features, len(model.blocks))
+                bits = torch.finfo(model.read_out.weight.dtype).bits
+                yield Built(name, architecture(model), model.read_out.in_features, len(model.blocks), bits)
                 break
 
 

@@ -28,7 +28,7 @@ def machine_of(task: Automaton | str | dict[str, Any]) -> Automaton:
     """A task that has a machine: itself, by its name, or as plain data with its options."""
     found = read_task({"kind": task} if isinstance(task, str) else task)
     if not isinstance(found, Automaton):
-        raise BadInput(f"{found.kind} has no table of a finite automaton")
+        raise BadInput(f"{getattr(found, 'kind', found)} has no table of a finite automaton")
     return found
 
 

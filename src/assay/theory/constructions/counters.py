@@ -141,6 +141,13 @@ class ShuffleCounter(Counter):
     def task(self, length: int) -> Task:
         return Shuffle(k=self.k)
 
+    def draw(self, length: int, rows: Rng) -> Tensor:
+        """Every second string goes as deep as it can with one type of brackets, and back, or back but for two."""
+        place, top = torch.arange(length), length // 2 + rows.child("short").integers(1, 2)
+        opening = 2 * rows.child("type").integers(1, self.k) + 1
+        deep = torch.where(place < top, opening, opening + 1)
+        return torch.where(rows.child("deep").integers(1, 2) == 1, deep, super().draw(length, rows))
+
     def stream(self) -> Space:
         return Space(symbol=2 * self.k, one=1, depth=self.k, open=self.k, wrong=1, errors=1, dead=1)
 

@@ -33,6 +33,7 @@ class DyckRnn(Construction):
 
     def __init__(self, k: int = 2, depth: int = 2) -> None:
         self.k, self.depth = k, depth
+        self.task(0)  # says what is wrong with k or depth
         self.small = tuple(n for n in range(1, 9) if (2 * k) ** n <= 1 << 16)  # type: ignore[misc]
         self.types = torch.cat([torch.ones(k, 1), binary_digits(k)[:, : (k - 1).bit_length()]], dim=1)
 

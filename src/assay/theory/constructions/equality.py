@@ -36,8 +36,8 @@ class EqualityClaim(Construction):
 
 
 class EqualityTwoLayers(EqualityClaim):
-    """Two layers of width O(log N), with one head each, tell whether x = y for all x # y with N symbols in both halves
-    together.
+    """Two layers of width O(log^2 N), 68 up to N = 1,024, with one head each, tell whether x = y for all x # y with N
+    symbols in both halves together.
 
     The first layer copies to every symbol of y its partner in x, and four units tell whether the two differ (XOR).
     The second layer takes the mean s of that over all positions: (N + 1) s counts the places where the halves differ,

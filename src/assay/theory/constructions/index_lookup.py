@@ -16,7 +16,7 @@ from assay.models.skeleton import Model, Stack
 from assay.rng import Rng
 from assay.tasks.index_lookup import IndexLookup
 from assay.theory.claim import NOTHING, Change, Construction, Examined, compared
-from assay.theory.codes import Code, binary, binary_digits, trace_code
+from assay.theory.codes import Code, binary, binary_digits, random_signs, trace_code
 from assay.theory.subspaces import Map, Relus, Space, attend, blank, embed, place, say
 
 SYMBOLS, QUERIES = 64, 256
@@ -50,6 +50,7 @@ class Lookup(Construction):
         what leaks from other places all pulls the wrong way.
         """
         machine, task, seen, number = self.changed(length, change), self.task(length), NOTHING, 0
+        queries = min(QUERIES, max(1, count // 8))  # so that every kind of string is among a few
         while seen.inputs < count:
             own = rng.child(number)
             n = length if number % 2 == 0 else 2 + int(own.child("length").integers(1, length - 1)[0])
@@ -57,7 +58,7 @@ class Lookup(Construction):
             if number % 4 > 1:
                 rare = own.child("rare").integers(n, 16)[None] == 0
                 prefix = torch.where(rare, prefix[:, :1], task.alphabet + 1 - prefix[:, :1])
-            index = own.child("index").order(n)[:QUERIES, None] + task.alphabet + 1  # each at most once
+            index = own.child("index").order(n)[:queries, None] + task.alphabet + 1  # each at most once
             whole = torch.cat([prefix.expand(len(index), -1), index], dim=1)
             logits, _ = machine(index, repeated(machine(prefix)[1], len(index)))
             seen += compared(logits, task.solve(whole)[:, -1:])
@@ -121,9 +122,23 @@ class CodedLookup(Lookup):
         return stream.vector(pos=self.code(length).signs)
 
 
+class RandomLookup(CodedLookup):
+    """A one-layer Transformer of width O(log N) does index lookup for all lengths up to N, with random signs as
+    positions.
+
+    These are the published vectors, at gamma = 1/2: 32 ln(2 N) dimensions, more than one-hot vectors have until N is
+    about 200. Trace codes take far fewer at every length that fits into a machine.
+    """
+
+    length: ClassVar[int] = 256
+
+    def code(self, length: int) -> Code:
+        return random_signs(length, 0.5, Rng.seeded(0, "positions"))
+
+
 class TraceLookup(CodedLookup):
-    """A one-layer Transformer of width O(log N) does index lookup for all lengths up to N, with positions from a trace
-    code."""
+    """A one-layer Transformer of width O((log N / log log N)^2), which is 70 up to N = 2,048, does index lookup for all
+    lengths up to N, with positions from a trace code."""
 
     def code(self, length: int) -> Code:
         return trace_code(length)
@@ -131,6 +146,8 @@ class TraceLookup(CodedLookup):
 
 class BinaryLookup(CodedLookup):
     """With positions in binary digits, one layer of width ceil(log2 |S|) + 2 ceil(log2 N) does index lookup."""
+
+    source: ClassVar[str] = "own, beside Bhattamishra et al. 2024, Theorem 1"
 
     def code(self, length: int) -> Code:
         return binary(length)
@@ -140,6 +157,8 @@ class QuadraticLookup(Lookup):
     """With logits 2 p j - j^2, one layer of width ceil(log2 |S|) + 4 does index lookup, at a precision that grows
     with N."""
 
+    source: ClassVar[str] = "own, beside Bhattamishra et al. 2024, Theorem 1"
+    exact: ClassVar[int] = 2048  # up to so many places float32 tells its logits apart; beyond, float64
     eta: ClassVar[float] = 4.0  # the two neighbours get e^-4 as much each, and those behind them e^-16
 
     def stream(self, length: int) -> tuple[Space, Map, Map]:
@@ -153,3 +172,7 @@ class QuadraticLookup(Lookup):
     def position(self, stream: Space, length: int) -> Float[Tensor, "length width"]:
         j = torch.arange(1.0, length + 1)[:, None]
         return stream.vector(j=j, j_squared=j**2)
+
+    def build(self, length: int) -> Model:
+        model = super().build(length)
+        return model if length <= self.exact else model.double()

@@ -18,7 +18,7 @@ from assay.theory.claim import Construction
 from assay.theory.codes import trace_code, trace_size
 from assay.theory.subspaces import Relus, Space, attend, blank, place, say
 
-FAR = 4.0  # inner products of unit vectors differ by 2 at most: what stands this far off gets no weight
+APART = 4.0  # inner products of unit vectors differ by 2 at most: what stands this far off gets no weight
 
 
 class Neighbour(Construction):
@@ -94,19 +94,19 @@ class PublishedNeighbour(Neighbour):
         return self.dimension + 2 * dimensions(length, margin / 100) + 4
 
     def look(self, model: Model, stream: Space, length: int) -> None:
-        gap = self.margin - 2 * FAR * self.margin / 100
+        gap = self.margin - 2 * APART * self.margin / 100
         eps = 1 / 8
         eta_1 = math.log(length * (1 - eps) / eps) / gap
-        query = eta_1 * torch.cat([stream.read("x"), -FAR * stream.read("T"), -FAR * stream.read("one")])
+        query = eta_1 * torch.cat([stream.read("x"), -APART * stream.read("T"), -APART * stream.read("one")])
         key = stream.read("x", "T", "label")
         attend(model, 0, query, key, value=stream.read("T"), into=stream.write("brought"))
         eta_2 = math.log(6 * length) / (1 - 4 * eps)
-        query = eta_2 * torch.cat([stream.read("brought"), FAR * stream.read("one")])
+        query = eta_2 * torch.cat([stream.read("brought"), APART * stream.read("one")])
         attend(model, 1, query, key=stream.read("T", "label"), value=stream.read("y"), into=stream.write("said"))
 
 
 class RepairedNeighbour(Neighbour):
-    """A two-layer Transformer of width O(log N) finds the label of the nearest of N points, whatever the margin.
+    """A two-layer Transformer of width O(log^2 N) finds the label of the nearest of N points, whatever the margin.
 
     Layer 1 copies x_i onto its label; in layer 2 the last point looks at labels only, so that it cannot find itself,
     and T(i) has nothing to do with nearness. The margin is in the scale of the logits alone: 1e-5 in float32.
@@ -123,10 +123,10 @@ class RepairedNeighbour(Neighbour):
 
     def look(self, model: Model, stream: Space, length: int) -> None:
         eta_1 = trace_code(length).scale(2 * length, eps=self.margin / 8)
-        query = eta_1 * torch.cat([stream.read("T"), -FAR * stream.read("one")])
+        query = eta_1 * torch.cat([stream.read("T"), -APART * stream.read("one")])
         attend(model, 0, query, key=stream.read("T", "label"), value=stream.read("x"), into=stream.write("brought"))
         eta_2 = 2 / self.margin * math.log(6 * length)  # of the margin, what layer 1 blurs leaves a half
-        query = eta_2 * torch.cat([stream.read("x"), FAR * stream.read("one")])
+        query = eta_2 * torch.cat([stream.read("x"), APART * stream.read("one")])
         attend(model, 1, query, key=stream.read("brought", "label"), value=stream.read("y"), into=stream.write("said"))
 
 

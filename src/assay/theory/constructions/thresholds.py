@@ -96,7 +96,7 @@ class Thresholds(Construction):
 
 
 class DisjointnessTwoLayers(Thresholds):
-    """Two layers of width O(log N), the first with two heads, tell whether two sets given as x # y, with N bits in
+    """Two layers of width O(log^2 N), the first with two heads, tell whether two sets given as x # y, with N bits in
     both together, are disjoint.
 
     A feature at every bit of y: not both it and its partner in x are 1. All N / 2 of them must be true.
@@ -142,13 +142,13 @@ def clauses_of(text: str, form: Form) -> tuple[tuple[int, ...], ...]:
     (((1, -3), (2,)), ((1, -3), (2,)))
     """
     between, within = OPERATORS[form]
-    literal = r"\s*~?\s*x[1-9][0-9]{0,3}\s*"
+    literal = r"\s*~?\s*x[1-9][0-9]{0,2}\s*"
     several = rf"{literal}(\{within}{literal})*"
     bare = several if within == "&" else literal  # & binds before |
     clauses = text.split(between)
     for clause in clauses:
         if not re.fullmatch(rf"\s*\({several}\)\s*|{bare}", clause):
-            raise BadInput(f"'{clause.strip()}' is no clause of a {form} like {EXAMPLES[form]} of x1 to x9999")
+            raise BadInput(f"'{clause.strip()}' is no clause of a {form} like {EXAMPLES[form]} of x1 to x999")
         if clause.count("x") > MOST_LITERALS:
             raise BadInput(f"'{clause.strip()}' has {clause.count('x')} literals; at most {MOST_LITERALS}")
     found = (re.sub(r"[\s()x]", "", clause).replace("~", "-").split(within) for clause in clauses)
@@ -293,7 +293,7 @@ class FormulaTwoLayers(Thresholds):
 
 class KDnf(FormulaTwoLayers):
     """Two layers, the first with k heads, evaluate a k-DNF with M terms of N variables, given as N bits and M blanks,
-    in width O(k log(N + M) + 2^k).
+    in width O(k log^2(N + M) + 2^k).
 
     Its value is 1 where at least one term is true.
     """
@@ -303,7 +303,7 @@ class KDnf(FormulaTwoLayers):
 
 class KCnf(FormulaTwoLayers):
     """Two layers, the first with k heads, evaluate a k-CNF with M clauses of N variables, given as N bits and M blanks,
-    in width O(k log(N + M) + 2^k).
+    in width O(k log^2(N + M) + 2^k).
 
     Its value is 1 where all M clauses are true, that is, at least M.
     """
