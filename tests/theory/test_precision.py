@@ -71,7 +71,7 @@ class Dull(QuadraticLookup):
 
 def test_what_is_wrong_in_any_precision_has_no_least():
     assert least_fraction(Dull(), 16) is None
-    assert survey([Dull()], [16])[0]["bits"] is None
+    assert survey(Dull(), 16)[0]["bits"] is None
 
 
 def test_a_state_is_a_part_of_what_recurs():
@@ -83,8 +83,9 @@ def test_a_state_is_a_part_of_what_recurs():
 def test_survey():
     claim = BinaryLookup()
     claim.name = "lookup-binary"
-    rows = survey([claim], [8, 16], inputs=16)
-    assert [(row["length"], row["part"]) for row in rows] == [(n, part) for n in (8, 16) for part in parts(claim, 8)]
+    rows = survey(claim, 8, inputs=16)
+    assert [row["part"] for row in rows] == list(parts(claim, 8))
+    assert [row["part"] for row in survey(claim, 8, ("all",), inputs=16)] == ["all"]
     assert all(row["bits"] == 1 + row["whole"] + row["fraction"] for row in rows)
     assert rows[0]["claim"] == "lookup-binary"
     assert rows[0]["width"] == 12

@@ -81,15 +81,14 @@ def parts(claim: Construction, length: int) -> tuple[Part, ...]:
     return tuple(part for part in PARTS if part != "state" or recurs)
 
 
-def survey(claims: Iterable[Construction], lengths: Iterable[int], inputs: int = INPUTS) -> list[dict[str, Any]]:
-    """The least formats of every part of some constructions at some lengths, for a chart."""
-    rows, lengths = [], tuple(lengths)
-    for claim in claims:
-        for length in lengths:
-            width = claim.build(length).read_out.in_features
-            for part in parts(claim, length):
-                found = least_fixed(claim, length, part, inputs)
-                row = {"claim": claim.name, "length": length, "width": width, "part": part}
-                bits = (None,) * 3 if found is None else (found.whole, found.fraction, found.bits)
-                rows.append(row | dict(zip(("whole", "fraction", "bits"), bits, strict=True)))
+def survey(
+    claim: Construction, length: int, of: Iterable[Part] | None = None, inputs: int = INPUTS
+) -> list[dict[str, Any]]:
+    """The least formats of the parts of a construction, all that it has unless some are named, for a chart."""
+    rows, width = [], claim.build(length).read_out.in_features
+    for part in parts(claim, length) if of is None else of:
+        found = least_fixed(claim, length, part, inputs)
+        row = {"claim": claim.name, "length": length, "width": width, "part": part}
+        bits = (None,) * 3 if found is None else (found.whole, found.fraction, found.bits)
+        rows.append(row | dict(zip(("whole", "fraction", "bits"), bits, strict=True)))
     return rows

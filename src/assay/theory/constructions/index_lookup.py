@@ -50,7 +50,7 @@ class Lookup(Construction):
         what leaks from other places all pulls the wrong way.
         """
         machine, task, seen, number = self.changed(length, change), self.task(length), NOTHING, 0
-        queries = min(QUERIES, max(1, count // 8))  # so that every kind of string is among a few
+        queries = min(QUERIES, max(1, count // 4))  # so that every kind of string is drawn
         while seen.inputs < count:
             own = rng.child(number)
             n = length if number % 2 == 0 else 2 + int(own.child("length").integers(1, length - 1)[0])
