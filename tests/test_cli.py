@@ -227,6 +227,7 @@ def test_study_report_and_pack(tmp_path: Path):
         ("run parity", "--model"),
         ("study qiuck", "did you mean 'quick'"),
         ("study nowhere.py", "no study file"),
+        ("study quick --piece parity", "the study has no piece 'parity'; it has none"),
         ("study broken.py", "does not run: ZeroDivisionError"),
         ("study empty.py", "does not end in RUNS"),
         ("report quick --store nowhere", "no store"),

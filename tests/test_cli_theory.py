@@ -119,10 +119,12 @@ def test_names_mean_one_thing():
         ("size parity", "--length"),
         ("size parity --length 0", "greater than or equal to 1"),
         ("report theory --store nowhere.json", "measure-theory"),
+        ("report theory --store other.json", "is not a record of theory"),
         ("show lookup-trac", "did you mean 'lookup-trace'"),
     ],
 )
 def test_every_mistake_is_one_line_and_exit_code_2(tmp_path: Path, words: str, said: str):
+    (tmp_path / "other.json").write_text("{}")
     done = assay(*words.split(), cwd=tmp_path)
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stderr.startswith("assay: ")

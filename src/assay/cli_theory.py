@@ -29,6 +29,8 @@ def report_theory(record: Path, folder: Path) -> None:
         raise BadInput(
             f"cannot read the record of theory at {record}: {said}; scripts/measure-theory makes one"
         ) from None
+    if not isinstance(data, dict) or not {"claims", "precision", "attention", "bits", "depth", "made"} <= set(data):
+        raise BadInput(f"{record} is not a record of theory; scripts/measure-theory makes one")
     claims = {row["claim"]: claim_named(row["claim"]) for row in data["claims"]}
     with console(stderr=True).status("drawing"):
         files = write(data, {name: (claim.source, claim.statement) for name, claim in claims.items()}, folder)

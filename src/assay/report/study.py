@@ -9,7 +9,7 @@ from pathlib import Path
 from assay.findings import Evidence, Finding, Judgement, judge
 from assay.record import Record
 from assay.report.page import Page
-from assay.report.tables import Cell, bins, cells, or_dash, percent, wilson
+from assay.report.tables import Cell, bins, cells, in_percent, or_dash, percent, wilson
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def _evidence(evidence: Evidence) -> str:
     expected, seeds = evidence.expected, len(evidence.chosen)
     if not seeds:
         return f"{expected.model} on {expected.task}: not run"
-    low, high = wilson(evidence.right, seeds)
-    said = f"{expected.model} on {expected.task}: {evidence.right} of {seeds} ({100 * low:.0f}-{100 * high:.0f} %)"
+    interval = in_percent(wilson(evidence.right, seeds))
+    said = f"{expected.model} on {expected.task}: {evidence.right} of {seeds} ({interval} %)"
     return said if evidence.met else f"{said}, expected: {expected.outcome}"
 
 

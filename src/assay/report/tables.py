@@ -27,6 +27,15 @@ def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, flo
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+def in_percent(interval: tuple[float, float]) -> str:
+    """
+    >>> in_percent(wilson(3, 3))
+    '44-100'
+    """
+    low, high = interval
+    return f"{100 * low:.0f}-{100 * high:.0f}"
+
+
 @dataclass(frozen=True)
 class Cell:
     """All seeds of one task, model and setting."""
@@ -55,8 +64,7 @@ class Cell:
 
     @property
     def interval_in_percent(self) -> str:
-        low, high = self.interval
-        return f"{100 * low:.0f}-{100 * high:.0f}"
+        return in_percent(self.interval)
 
     @property
     def verdicts(self) -> str:

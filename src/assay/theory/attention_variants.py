@@ -58,12 +58,12 @@ def weighing(variant: str, scale: float = 1.0, offset: float = 0.0) -> Weighting
 def exchanged(model: Model, weightings: Sequence[Weighting]) -> Model:
     """A copy of a machine with other weightings in its layers of attention, in their order."""
     changed = copy.deepcopy(model)
-    for layer, weighting in zip(_layers(changed), weightings, strict=True):
+    for layer, weighting in zip(attention_layers(changed), weightings, strict=True):
         layer.weighting = weighting
     return changed
 
 
-def _layers(model: Model) -> list[AttentionLayer]:
+def attention_layers(model: Model) -> list[AttentionLayer]:
     return [layer for layer in model.modules() if isinstance(layer, AttentionLayer)]
 
 
@@ -86,7 +86,7 @@ class Scores(NamedTuple):
 
 def scores(claim: Construction, length: int, inputs: int = INPUTS) -> list[Scores]:
     """What the layers of attention see while softmax does the work."""
-    layers = _layers(claim.build(length))
+    layers = attention_layers(claim.build(length))
     if not layers:
         raise BadInput(f"{claim.name} has no layer of attention to exchange")
     seen: list[list[Tensor]] = [[] for _ in layers]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from torch import nn
 
 from assay.description import BadInput, suggestion
-from assay.models.attention import WEIGHTINGS, AttentionLayer
+from assay.models.attention import WEIGHTINGS
 from assay.models.rounded import read_format
 from assay.models.skeleton import Model
-from assay.theory.attention_variants import exchanged, weighing
+from assay.theory.attention_variants import attention_layers, exchanged, weighing
 from assay.theory.claim import Change, Claim, Construction
 from assay.theory.precision import PARTS, rounding
 
@@ -25,8 +25,7 @@ def change_of(numbers: str | None, part: str, attention: str | None) -> Change:
 
     def change(model: Model) -> nn.Module:
         if attention is not None:
-            layers = [layer for layer in model.modules() if isinstance(layer, AttentionLayer)]
-            model = exchanged(model, [weighing(attention)] * len(layers))
+            model = exchanged(model, [weighing(attention)] * len(attention_layers(model)))
         return model if format is None else rounding(format, part)(model)
 
     return change
@@ -37,4 +36,4 @@ def changeable(claims: Sequence[Claim], attention: str | None) -> list[Construct
     found = [claim for claim in claims if isinstance(claim, Construction)]
     if attention is None:
         return found
-    return [c for c in found if any(isinstance(m, AttentionLayer) for m in c.build(min(c.length, 8)).modules())]
+    return [claim for claim in found if attention_layers(claim.build(min(claim.length, 8)))]
