@@ -31,17 +31,8 @@ def bits(rows: Rows) -> alt.TopLevelMixin:
 
 def precision(rows: Rows) -> alt.TopLevelMixin:
     """The least bits a number, over N, by construction."""
-    chart = (
-        alt.Chart(alt.InlineData(values=list(rows)))
-        .mark_line(point=True)
-        .encode(
-            alt.X("length:Q", scale=LOG, title="N", axis=alt.Axis(format="~d")),
-            alt.Y("bits:Q", title="bits of every number", scale=alt.Scale(zero=True)),
-            alt.Color("claim:N", sort=None, title=None, legend=alt.Legend(labelLimit=300)),
-        )
-        .properties(width=520, height=260, title="The least precision that keeps a construction exact")
-    )
-    return dressed(chart)
+    y = alt.Y("bits:Q", title="bits of every number", scale=alt.Scale(zero=True))
+    return _over_n(rows, y, "claim", "The least precision that keeps a construction exact")
 
 
 def frontier(rows: Rows) -> alt.TopLevelMixin:
@@ -57,14 +48,13 @@ def frontier(rows: Rows) -> alt.TopLevelMixin:
 
 def depth(rows: Rows) -> alt.TopLevelMixin:
     """The least width of one layer and of two on equality, over N, beside the bound for one."""
-    chart = (
-        alt.Chart(alt.InlineData(values=list(rows)))
-        .mark_line(point=True)
-        .encode(
-            alt.X("length:Q", scale=LOG, title="N", axis=alt.Axis(format="~d")),
-            alt.Y("width:Q", scale=LOG, title="width", axis=alt.Axis(format="~d")),
-            alt.Color("which:N", sort=None, title=None, legend=alt.Legend(labelLimit=300)),
-        )
-        .properties(width=520, height=260, title="String equality: the least width found")
-    )
-    return dressed(chart)
+    y = alt.Y("width:Q", scale=LOG, title="width", axis=alt.Axis(format="~d"))
+    return _over_n(rows, y, "which", "String equality: the least width found")
+
+
+def _over_n(rows: Rows, y: alt.Y, by: str, title: str) -> alt.TopLevelMixin:
+    """One line for each kind of row, over N."""
+    x = alt.X("length:Q", scale=LOG, title="N", axis=alt.Axis(format="~d"))
+    colour = alt.Color(f"{by}:N", sort=None, title=None, legend=alt.Legend(labelLimit=300))
+    lines = alt.Chart(alt.InlineData(values=list(rows))).mark_line(point=True).encode(x, y, colour)
+    return dressed(lines.properties(width=520, height=260, title=title))
