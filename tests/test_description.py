@@ -35,6 +35,14 @@ class Second(Sketch):
     version: ClassVar[int] = 2
 
 
+class Grown(Sketch):
+    """The sketch, some versions later."""
+
+    added: ClassVar[tuple[str, ...]] = ("ink",)
+    kind: ClassVar[str] = "sketch"
+    ink: str = "black"
+
+
 class Framed(Description):
     kind: ClassVar[str] = "framed"
     picture: Sketch
@@ -234,3 +242,11 @@ def test_a_bad_import_path_is_one_line(path: str, said: str):
         import_path(path)
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
+
+
+def test_a_field_that_came_later_leaves_old_names_as_they_were():
+    assert Grown(width=4).plain() == Sketch(width=4).plain()
+    assert digest(Grown(width=4).plain()) == digest(Sketch(width=4).plain())
+    assert Grown(**Sketch(width=4).plain()) == Grown(width=4)
+    assert Grown(ink="red").plain() == Sketch().plain() | {"ink": "red"}
+    assert Grown(**Grown(ink="red").plain()) == Grown(ink="red")

@@ -41,12 +41,14 @@ class Description(BaseModel):
     """Plain data that describes a thing to be built: frozen, strict, and closed to unknown fields.
 
     A description's `kind` is its name in a registry (or `module:Class` for a class that is in none) and stands in its
-    plain data. Its `version` is raised whenever the same data begins to mean something else.
+    plain data. Its `version` is raised whenever the same data begins to mean something else. Fields that came later
+    are `added`: at their default they are not written down, so that what was described before keeps its name.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_inf_nan="constants")
     kind: ClassVar[str]
     version: ClassVar[int] = 1
+    added: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -71,7 +73,11 @@ class Description(BaseModel):
 
     @model_serializer(mode="wrap")
     def _with_kind(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {"kind": self.kind, "version": self.version, **fields(self)}
+        told = {name: value for name, value in fields(self).items() if not self._as_before(name)}
+        return {"kind": self.kind, "version": self.version, **told}
+
+    def _as_before(self, name: str) -> bool:
+        return name in self.added and getattr(self, name) == type(self).model_fields[name].default
 
     def plain(self) -> dict[str, Any]:
         """This description as JSON data, with its kind and version."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import assay
 from assay.description import BadInput
+from assay.lab.execute import _commit as made_by
 from assay.lab.execute import device_named, execute
 from assay.lab.population import losses_of
 from assay.models.skeleton import Foreign
@@ -55,6 +56,13 @@ def test_a_record_says_everything():
     assert set(record.seconds) == {"train", "test"}
     assert {score.bin for score in record.scores} == {"Bin0", "Bin1", "Bin2", "Bin3"}
     assert RunSpec(**record.spec) == short()
+
+
+def test_code_outside_of_a_checkout_may_be_told_its_commit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "")  # there is no git
+    assert made_by() == ""
+    monkeypatch.setenv("ASSAY_COMMIT", "0123456789ab")
+    assert made_by() == "0123456789ab"
 
 
 def test_perfect_validation_stops_the_run():

@@ -115,7 +115,7 @@ def linear_mix(layer: nn.Module, x: Array, phi: Callable[[Array], Array] = elu) 
     return y
 
 
-def delta_mix(layer: nn.Module, x: Array, phi: Callable[[Array], Array] = elu_sum) -> Array:
+def delta_mix(layer: nn.Module, x: Array, phi: Callable[[Array], Array] = elu_sum, before: bool = False) -> Array:
     """W_t = W_{t-1} + beta (v - W_{t-1} phi(k)) phi(k)^T once for each of a token's writes, then o = W_t phi(q)."""
     H, D, n = layer.heads, x.shape[-1], layer.steps
     q, k, v, b = (x @ array(part.weight).T for part in (layer.query, layer.key, layer.value, layer.beta))
@@ -123,16 +123,17 @@ def delta_mix(layer: nn.Module, x: Array, phi: Callable[[Array], Array] = elu_su
     for head in range(H):
         W = np.zeros((D // H, D // H))
         for t in range(len(x)):
+            held = W
             for step in range(n):
                 k_t = phi(heads_of(k[t, step * D : (step + 1) * D], H, head))
                 v_t = heads_of(v[t, step * D : (step + 1) * D], H, head)
                 beta = layer.beta_range * sigmoid(b[t, step * H + head])
                 W = W + beta * np.outer(v_t - W @ k_t, k_t)
-            heads_of(y, H, head)[t] = W @ phi(heads_of(q[t], H, head))
+            heads_of(y, H, head)[t] = (held if before else W) @ phi(heads_of(q[t], H, head))
     return y
 
 
-def recurrent_delta_mix(layer: nn.Module, x: Array) -> Array:
+def recurrent_delta_mix(layer: nn.Module, x: Array, additive: bool = False) -> Array:
     """The delta rule whose q, k, v and beta hear h = tanh(o_{t-1}) of their own head, with softmax features."""
     q, k, v = np.split(x @ array(layer.project.weight).T, 3, axis=-1)
     b = x @ array(layer.beta.weight).T
@@ -145,20 +146,21 @@ def recurrent_delta_mix(layer: nn.Module, x: Array) -> Array:
             h = np.tanh(o)
             q_t, k_t, v_t = (heads_of(part[t], layer.heads, head) for part in (q, k, v))
             key = softmax(k_t + R_k @ h)
-            W = W + sigmoid(b[t, head] + r_b @ h) * np.outer(v_t + R_v @ h - W @ key, key)
+            held = 0 if additive else W @ key
+            W = W + sigmoid(b[t, head] + r_b @ h) * np.outer(v_t + R_v @ h - held, key)
             o = W @ softmax(q_t + R_q @ h)
             heads_of(y, layer.heads, head)[t] = o
     return y
 
 
-def srwm_mix(layer: nn.Module, x: Array, after: bool = False) -> Array:
+def srwm_mix(layer: nn.Module, x: Array, after: bool = False, written: tuple[int, ...] = (1, 1, 1, 1)) -> Array:
     """Row vectors: y = x W_y, read before the write; each W_i += beta_i k^T (q W_i - k W_i)."""
     y = np.zeros_like(x)
     for head in range(layer.heads):
         W = [array(M)[0, head] for M in (layer.W_y, layer.W_q, layer.W_k, layer.w_b)]
         for t in range(len(x)):
             u = heads_of(x[t], layer.heads, head)
-            q, k, beta = softmax(u @ W[1]), softmax(u @ W[2]), sigmoid(u @ W[3])
+            q, k, beta = softmax(u @ W[1]), softmax(u @ W[2]), sigmoid(u @ W[3]) * written
             read = u @ W[0]
             W = [W_i + beta_i * np.outer(k, q @ W_i - k @ W_i) for W_i, beta_i in zip(W, beta, strict=True)]
             heads_of(y, layer.heads, head)[t] = u @ W[0] if after else read
@@ -194,6 +196,35 @@ def test_controlled(name: str):
 def test_signed_delta_rule_and_its_products():
     same_logits(built("delta-net-signed", **SMALL), lambda layer, x: delta_mix(layer, x, unit))
     same_logits(built("delta-product", **SMALL, steps=3), lambda layer, x: delta_mix(layer, x, unit))
+
+
+ONE_THING_CHANGED = {
+    "delta-net": ({"reading": "before"}, lambda layer, x: delta_mix(layer, x, before=True), False),
+    "recurrent-delta": ({"additive": True}, lambda layer, x: recurrent_delta_mix(layer, x, additive=True), False),
+    "srwm": ({"fixed": "qb"}, lambda layer, x: srwm_mix(layer, x, written=(1, 0, 1, 0)), True),
+}
+
+
+@pytest.mark.parametrize("name", ONE_THING_CHANGED)
+def test_ablations(name: str):
+    options, mix, carries = ONE_THING_CHANGED[name]
+    same_logits(built(name, **SMALL, **options), mix, carries)
+
+
+def test_products_read_before_all_their_writes():
+    mixer = {"kind": "delta-rule", "heads": 2, "features": "unit", "beta": 2, "steps": 3, "reading": "before"}
+    same_logits(
+        built("hybrid", width=8, mixers=(mixer, mixer)), lambda layer, x: delta_mix(layer, x, unit, before=True)
+    )
+
+
+def test_the_self_referential_matrix_begins_as_it_is_told():
+    usual, other = (
+        built("srwm", width=64, **options).blocks[0].mixer for options in ({}, {"q_scale": 1.0, "b_mean": 3.0})
+    )
+    torch.testing.assert_close(100 * usual.W_q, other.W_q)
+    torch.testing.assert_close(usual.w_b + 4, other.w_b)
+    assert torch.equal(usual.W_y, other.W_y)
 
 
 def encoder_like(made: Model, norm_first: bool) -> nn.TransformerEncoder:

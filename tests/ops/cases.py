@@ -155,9 +155,20 @@ CASES = {
         ("V K", "V"),
         _scaled,
     ),
+    "recurrent_delta-additive": Case(
+        "recurrent_delta",
+        lambda x, w, s, **kw: ops.recurrent_delta(*x, tuple(w), pair(s), additive=True, **kw),
+        ("K", "K", "V", ""),
+        ("K V", "K V", "V V", "V"),
+        ("V K", "V"),
+        _scaled,
+    ),
     "srwm": Case("srwm", lambda x, w, s, **kw: ops.srwm(*x, tuple(s or w), **kw), *_SRWM, tame=_scaled),
     "srwm-after": Case(
         "srwm", lambda x, w, s, **kw: ops.srwm(*x, tuple(s or w), read_after_write=True, **kw), *_SRWM, tame=_scaled
+    ),
+    "srwm-fixed": Case(
+        "srwm", lambda x, w, s, **kw: ops.srwm(*x, tuple(s or w), fixed="qb", **kw), *_SRWM, tame=_scaled
     ),
     "elman": Case("elman", lambda x, w, s, **kw: ops.elman(*x, *w, *s, **kw), ("D",), ("D D",), ("D",), _contracting),
     "elman-relu": Case(

@@ -77,8 +77,8 @@ def retention(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ..
     return linear_attention(x, [], s, decay=float(w[0]))
 
 
-def delta(W: Array, k: Array, v: Array, beta: float) -> Array:
-    read = [sum(W[i, j] * k[j] for j in range(len(k))) for i in range(len(v))]
+def delta(W: Array, k: Array, v: Array, beta: float, correct: bool = True) -> Array:
+    read = [correct * sum(W[i, j] * k[j] for j in range(len(k))) for i in range(len(v))]
     return np.array([[W[i, j] + beta * (v[i] - read[i]) * k[j] for j in range(len(k))] for i in range(len(v))])
 
 
@@ -90,22 +90,26 @@ def delta_rule(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, .
     return np.array(o), W
 
 
-def recurrent_delta(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+def recurrent_delta(x: list[Array], w: list[Array], s: list[Array], correct: bool = True) -> tuple[Array, ...]:
     (q, k, v, b), (R_q, R_k, R_v, r_b), (W, o), outputs = x, w, s, []
     for t in range(len(q)):
         h = np.tanh(o)
-        W = delta(W, softmax(k[t] + R_k @ h), v[t] + R_v @ h, sigmoid(b[t] + r_b @ h))
+        W = delta(W, softmax(k[t] + R_k @ h), v[t] + R_v @ h, sigmoid(b[t] + r_b @ h), correct)
         o = W @ softmax(q[t] + R_q @ h)
         outputs.append(o)
     return np.array(outputs), W, o
 
 
-def srwm(x: list[Array], w: list[Array], s: list[Array], after: bool = False) -> tuple[Array, ...]:
+def srwm(
+    x: list[Array], w: list[Array], s: list[Array], after: bool = False, written: str = "yqkb"
+) -> tuple[Array, ...]:
     W, y = [M.copy() for M in w], []
     for u in x[0]:
         W_y, W_q, W_k, w_b = (M.copy() for M in W)
         q, k, beta = softmax(u @ W_q), softmax(u @ W_k), sigmoid(u @ w_b)
         for index, old in enumerate((W_y, W_q, W_k, w_b)):
+            if "yqkb"[index] not in written:
+                continue
             for i in range(old.shape[0]):
                 for j in range(old.shape[1]):
                     difference = sum((q[m] - k[m]) * old[m, j] for m in range(len(q)))
@@ -195,7 +199,9 @@ BY_HAND = {
     "delta_rule-signed": delta_rule,
     "recurrent_delta": recurrent_delta,
     "srwm": srwm,
+    "recurrent_delta-additive": lambda x, w, s: recurrent_delta(x, w, s, correct=False),
     "srwm-after": lambda x, w, s: srwm(x, w, s, after=True),
+    "srwm-fixed": lambda x, w, s: srwm(x, w, s, written="yk"),
     "elman": elman,
     "elman-relu": lambda x, w, s: elman(x, w, s, relu=True),
     "gru": gru,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import time
@@ -152,15 +153,16 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
-    """The commit of this code, with + where files differ from it; empty outside of a checkout."""
+    """The commit of this code, with + where files differ from it; outside of a checkout what ASSAY_COMMIT says, if
+    anything."""
     here = Path(__file__).parent
     git = ["git", "-C", str(here)]
     try:
         tracked = subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, check=False)
         if tracked.returncode:
-            return ""
+            return os.environ.get("ASSAY_COMMIT", "")
         head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
         changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return ""
+        return os.environ.get("ASSAY_COMMIT", "")
     return head.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -18,13 +19,16 @@ from assay.rng import Rng
 class DeltaRule(HeadedMixer):
     """W' = W + beta (v - W phi(k)) phi(k)^T, o = W' phi(q), with beta in (0, `beta`), `steps` writes per token.
 
-    With `beta` = 2 and unit keys, I - beta k k^T reaches the reflections (Grazzi et al. 2024).
+    With `beta` = 2 and unit keys, I - beta k k^T reaches the reflections (Grazzi et al. 2024). Read `before` the write,
+    o = W phi(q).
     """
 
     kind: ClassVar[str] = "delta-rule"
+    added: ClassVar[tuple[str, ...]] = ("reading",)
     features: FeatureMap = "elu-sum"
     beta: Literal[1, 2] = 1
     steps: Annotated[int, Field(ge=1)] = 1
+    reading: Literal["before", "after"] = "after"
 
     def build(self, width: int, rng: Rng) -> DeltaRuleLayer:
         return DeltaRuleLayer(self, width, rng)
@@ -36,7 +40,7 @@ class DeltaRuleLayer(MixerLayer):
     def __init__(self, made_of: DeltaRule, width: int, rng: Rng) -> None:
         super().__init__()
         self.heads, self.features, self.dim = made_of.heads, made_of.features, width // made_of.heads
-        self.beta_range, self.steps = made_of.beta, made_of.steps
+        self.beta_range, self.steps, self.reads_before = made_of.beta, made_of.steps, made_of.reading == "before"
         self.query = initial.linear(rng.child("query"), width, width, bias=False)
         self.key = initial.linear(rng.child("key"), width, self.steps * width, bias=False)
         self.value = initial.linear(rng.child("value"), width, self.steps * width, bias=False)
@@ -55,6 +59,14 @@ class DeltaRuleLayer(MixerLayer):
         k = features(self.features, split_heads(self._steps(self.key(x)), self.heads))
         v = split_heads(self._steps(self.value(x)), self.heads)
         beta = self.beta_range * self._steps(self.beta(x)).sigmoid().transpose(1, 2)
-        q = q.repeat_interleave(self.steps, dim=2)
-        o, state = ops.delta_rule(q, k, v, beta, state, backend=backend)
-        return self.out(join_heads(o[:, :, self.steps - 1 :: self.steps])), state
+        turns = self.steps + self.reads_before
+        if self.reads_before:  # a token's first turn writes nothing, and is the one that is read
+            k, v, beta = (self._after_a_pause(x) for x in (k, v, beta))
+        o, state = ops.delta_rule(q.repeat_interleave(turns, dim=2), k, v, beta, state, backend=backend)
+        read = 0 if self.reads_before else turns - 1
+        return self.out(join_heads(o[:, :, read::turns])), state
+
+    def _after_a_pause(self, x: Tensor) -> Tensor:
+        """Zeros before each token's writes in [batch, heads, time * steps, ...]."""
+        by_token = x.unflatten(2, (-1, self.steps))
+        return torch.cat([torch.zeros_like(by_token[:, :, :, :1]), by_token], dim=3).flatten(2, 3)

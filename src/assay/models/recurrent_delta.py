@@ -14,9 +14,14 @@ from assay.rng import Rng
 
 
 class RecurrentDelta(HeadedMixer):
-    """q, k = softmax(q^x + R_q h), softmax(k^x + R_k h), v = v^x + R_v h, beta = sigmoid(b^x + r_b h), h = tanh(o)."""
+    """q, k = softmax(q^x + R_q h), softmax(k^x + R_k h), v = v^x + R_v h, beta = sigmoid(b^x + r_b h), h = tanh(o).
+
+    Where it is `additive` it has the feedback without the delta rule: W' = W + beta v k^T.
+    """
 
     kind: ClassVar[str] = "recurrent-delta"
+    added: ClassVar[tuple[str, ...]] = ("additive",)
+    additive: bool = False
 
     def build(self, width: int, rng: Rng) -> RecurrentDeltaLayer:
         return RecurrentDeltaLayer(self, width, rng)
@@ -28,6 +33,7 @@ class RecurrentDeltaLayer(MixerLayer):
     def __init__(self, made_of: RecurrentDelta, width: int, rng: Rng) -> None:
         super().__init__()
         self.heads, self.dim = heads, d = made_of.heads, width // made_of.heads
+        self.additive = made_of.additive
         self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=False)
         self.beta = initial.linear(rng.child("beta"), width, heads, bias=False)
         self.out = initial.linear(rng.child("out"), width, width, bias=False)
@@ -42,5 +48,6 @@ class RecurrentDeltaLayer(MixerLayer):
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
         R = self.R_q, self.R_k, self.R_v, self.r_b
-        o, state = ops.recurrent_delta(q, k, v, self.beta(x).transpose(1, 2), R, state, backend=backend)
+        beta = self.beta(x).transpose(1, 2)
+        o, state = ops.recurrent_delta(q, k, v, beta, R, state, additive=self.additive, backend=backend)
         return self.out(join_heads(o)), state

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
 from torch import Tensor
 
 from assay import ops
@@ -14,10 +15,18 @@ from assay.rng import Rng
 
 
 class Srwm(HeadedMixer):
-    """Per head, on its slice of the input; the initial matrices are learned. y is read before or after the write."""
+    """Per head, on its slice of the input; the initial matrices are learned. y is read before or after the write.
+
+    Parts that are `fixed`, by their letters y, q, k, b, are learned and not modified on the way. The published
+    beginning is a small W_q (`q_scale`) and a w_b around -1 (`b_mean`).
+    """
 
     kind: ClassVar[str] = "srwm"
+    added: ClassVar[tuple[str, ...]] = ("fixed", "q_scale", "b_mean")
     reading: Literal["before", "after"] = "before"
+    fixed: Annotated[str, Field(pattern="^y?q?k?b?$")] = ""
+    q_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    b_mean: Annotated[float, Field(allow_inf_nan=False)] = -1.0
 
     def build(self, width: int, rng: Rng) -> SrwmLayer:
         return SrwmLayer(self, width, rng)
@@ -29,11 +38,12 @@ class SrwmLayer(MixerLayer):
     def __init__(self, made_of: Srwm, width: int, rng: Rng) -> None:
         super().__init__()
         self.heads, self.read_after_write = made_of.heads, made_of.reading == "after"
+        self.fixed = made_of.fixed
         self.dim = d = width // self.heads
         self.W_y = initial.normal(rng.child("W_y"), 1, self.heads, d, d, std=d**-0.5)
-        self.W_q = initial.normal(rng.child("W_q"), 1, self.heads, d, d, std=0.01 * d**-0.5)
+        self.W_q = initial.normal(rng.child("W_q"), 1, self.heads, d, d, std=made_of.q_scale * d**-0.5)
         self.W_k = initial.normal(rng.child("W_k"), 1, self.heads, d, d, std=d**-0.5)
-        self.w_b = initial.normal(rng.child("w_b"), 1, self.heads, d, 4, std=d**-0.5, mean=-1.0)
+        self.w_b = initial.normal(rng.child("w_b"), 1, self.heads, d, 4, std=d**-0.5, mean=made_of.b_mean)
         self.out = initial.linear(rng.child("out"), width, width, bias=False)
 
     def initial_state(self, batch: int) -> State:
@@ -48,5 +58,6 @@ class SrwmLayer(MixerLayer):
         return self.mix(x, self._learned if state is None else state, "auto")
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
-        y, state = ops.srwm(split_heads(x, self.heads), state, read_after_write=self.read_after_write, backend=backend)
+        how = {"read_after_write": self.read_after_write, "fixed": self.fixed}
+        y, state = ops.srwm(split_heads(x, self.heads), state, backend=backend, **how)  # type: ignore[arg-type]
         return self.out(join_heads(y)), state

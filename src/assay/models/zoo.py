@@ -26,6 +26,7 @@ from assay.models.skeleton import Norm, Stack
 from assay.models.srwm import Srwm
 
 Convention = Literal["paper", "controlled"]
+Reading = Literal["before", "after"]
 Positions = Literal["none", "sinusoidal", "learned", "rotary"]
 
 
@@ -94,12 +95,13 @@ def delta_net(
     norm: Norm = "pre",
     features: FeatureMap | None = None,
     beta: Literal[1, 2] = 1,
+    reading: Reading = "after",
     convention: Convention = "paper",
 ) -> Stack:
-    """Paper: elu(z) + 1 made to sum to 1, beta in (0, 1)."""
+    """Paper: elu(z) + 1 made to sum to 1, beta in (0, 1), read after the write."""
     usual: FeatureMap = "elu-sum" if _paper(convention) else "softmax"
     features = usual if features is None else features
-    mixers = _layers(DeltaRule(heads=heads, features=features, beta=beta), layers)
+    mixers = _layers(DeltaRule(heads=heads, features=features, beta=beta, reading=reading), layers)
     return Stack(name="delta-net", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
@@ -123,11 +125,12 @@ def recurrent_delta(
     layers: int = 2,
     ff: int = 4,
     norm: Norm = "pre",
+    additive: bool = False,
     convention: Convention = "paper",
 ) -> Stack:
-    """Both conventions agree: softmax features, pre-norm, read after the write."""
+    """Both conventions agree: softmax features, pre-norm, read after the write. Additive: feedback alone."""
     _paper(convention)
-    mixers = _layers(RecurrentDelta(heads=heads), layers)
+    mixers = _layers(RecurrentDelta(heads=heads, additive=additive), layers)
     return Stack(name="recurrent-delta", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
@@ -137,7 +140,10 @@ def srwm(
     layers: int = 2,
     ff: int = 4,
     norm: Norm | None = None,
-    reading: Literal["before", "after"] | None = None,
+    reading: Reading | None = None,
+    fixed: str = "",
+    q_scale: float = 0.01,
+    b_mean: float = -1.0,
     convention: Convention = "paper",
 ) -> Stack:
     """Paper: the mixer sees the un-normed stream, the norm is carried beside it, and y is read before the write."""
@@ -146,7 +152,7 @@ def srwm(
         reading = "before" if paper else "after"
     return Stack(
         name="srwm",
-        mixers=_layers(Srwm(heads=heads, reading=reading), layers),
+        mixers=_layers(Srwm(heads=heads, reading=reading, fixed=fixed, q_scale=q_scale, b_mean=b_mean), layers),
         width=width,
         ff=ff,
         norm=("carry" if paper else "pre") if norm is None else norm,

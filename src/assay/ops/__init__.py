@@ -173,17 +173,18 @@ def recurrent_delta(
     R: tuple[Tensor, Tensor, Tensor, Tensor],
     state: tuple[FastWeight, Vector] | None = None,
     *,
+    additive: bool = False,
     backend: Backend = "auto",
 ) -> tuple[Sequence, tuple[FastWeight, Vector]]:
     """The delta rule with feedback of its last output, through R = (R_q, R_k, R_v, r_b).
 
     R_q and R_k are [groups, heads, key, value], R_v [groups, heads, value, value], r_b [groups, heads, value]; q, k, v
-    and beta are what their softmax, identity and sigmoid are taken of.
+    and beta are what their softmax, identity and sigmoid are taken of. Additive, it only adds: W' = W + beta v k^T.
     """
     state = (_fast_weight(None, k, v), _zeros(v, *v.shape[:2], *v.shape[-1:])) if state is None else state
     weights = _named("recurrent_delta", "R", R, "R_q", "R_k", "R_v", "r_b")
     given = {"q": q, "k": k, "v": v, "beta": beta, **weights, **_named("recurrent_delta", "state", state, "W", "last")}
-    o, W = _run("recurrent_delta", backend, given)
+    o, W = _run("recurrent_delta", backend, given, additive=additive)
     return o, (W, _last(o))
 
 
@@ -192,11 +193,18 @@ def srwm(
     W: tuple[Tensor, Tensor, Tensor, Tensor],
     *,
     read_after_write: bool = False,
+    fixed: str = "",
     backend: Backend = "auto",
 ) -> tuple[Sequence, tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """The self-referential matrix: W = (W_y, W_q, W_k [groups, heads, dim, dim], w_b [groups, heads, dim, 4])."""
+    """The self-referential matrix: W = (W_y, W_q, W_k [groups, heads, dim, dim], w_b [groups, heads, dim, 4]).
+
+    `fixed` names parts that are read and never written to, by their letters: y, q, k, b.
+    """
+    if unknown := set(fixed) - set("yqkb"):
+        raise BadInput(f"srwm: fixed = {fixed!r} has {sorted(unknown)[0]!r}; expected letters of 'yqkb'")
     weights = _named("srwm", "W", W, "W_y", "W_q", "W_k", "w_b")
-    y, W_y, W_q, W_k, w_b = _run("srwm", backend, {"x": x, **weights}, read_after_write=read_after_write)
+    flags = {"read_after_write": read_after_write} | {f"fixed_{part}": part in fixed for part in "yqkb"}
+    y, W_y, W_q, W_k, w_b = _run("srwm", backend, {"x": x, **weights}, **flags)
     return y, (W_y, W_q, W_k, w_b)
 
 

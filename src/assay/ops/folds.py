@@ -36,15 +36,28 @@ def recurrent_delta(
     r_b: Tensor,
     W: Tensor,
     last: Tensor,
+    additive: bool,
 ) -> Outputs:
     R = torch.cat([R_q, R_k, R_v, r_b[..., None, :]], dim=-2)
-    o, (W, _) = fold(partial(reference.recurrent_delta_step, R=R), (W, last), q, k, v, beta)
+    o, (W, _) = fold(partial(reference.recurrent_delta_step, R=R, additive=additive), (W, last), q, k, v, beta)
     return o, W
 
 
-def srwm(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, read_after_write: bool) -> Outputs:
+def srwm(
+    x: Tensor,
+    W_y: Tensor,
+    W_q: Tensor,
+    W_k: Tensor,
+    w_b: Tensor,
+    read_after_write: bool,
+    fixed_y: bool,
+    fixed_q: bool,
+    fixed_k: bool,
+    fixed_b: bool,
+) -> Outputs:
     whole = per_row(torch.cat([W_y, W_q, W_k, w_b], dim=-1), len(x))
-    y, whole = fold(partial(reference.srwm_step, read_after_write=read_after_write), whole, x)
+    fixed = fixed_y, fixed_q, fixed_k, fixed_b
+    y, whole = fold(partial(reference.srwm_step, read_after_write=read_after_write, fixed=fixed), whole, x)
     d = x.shape[-1]
     return y, *whole.split([d, d, d, 4], dim=-1)
 

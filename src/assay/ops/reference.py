@@ -70,29 +70,35 @@ def delta_rule_step(W: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) ->
 
 
 def recurrent_delta_step(
-    state: tuple[Tensor, Tensor], q: Tensor, k: Tensor, v: Tensor, beta: Tensor, R: Tensor
+    state: tuple[Tensor, Tensor], q: Tensor, k: Tensor, v: Tensor, beta: Tensor, R: Tensor, additive: bool = False
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The delta rule whose q, k, v and beta also see h = tanh(o), the head's last output.
 
     q' = softmax(q + R_q h), k' = softmax(k + R_k h), v' = v + R_v h, beta' = sigmoid(beta + r_b . h), where R holds
-    R_q, R_k, R_v and r_b one above the other.
+    R_q, R_k, R_v and r_b one above the other. Additive, nothing is taken away: W' = W + beta' v' k'^T.
     """
     W, o = state
     from_q, from_k, from_v, from_b = weigh(R, o.tanh()).split([q.shape[-1], k.shape[-1], v.shape[-1], 1], dim=-1)
     q, k, v = (q + from_q).softmax(-1), (k + from_k).softmax(-1), v + from_v
-    o, W = delta_rule_step(W, q, k, v, (beta + from_b[..., 0]).sigmoid())
+    beta = (beta + from_b[..., 0]).sigmoid()
+    o, W = linear_attention_step(W, q, k, beta[..., None] * v) if additive else delta_rule_step(W, q, k, v, beta)
     return o, (W, o)
 
 
-def srwm_step(W: Tensor, x: Tensor, read_after_write: bool = False) -> tuple[Tensor, Tensor]:
+def srwm_step(
+    W: Tensor, x: Tensor, read_after_write: bool = False, fixed: tuple[bool, bool, bool, bool] = (False,) * 4
+) -> tuple[Tensor, Tensor]:
     """A weight matrix that modifies itself: W = [W_y | W_q | W_k | w_b], d rows and 3 d + 4 columns, row vectors.
 
     y, q, k, beta = x W_y, softmax(x W_q), softmax(x W_k), sigmoid(x w_b), and each part i with its own beta_i:
     W_i' = W_i + beta_i k^T (q W_i - k W_i). The output y is read before the write unless said otherwise.
+    Parts that are `fixed` are not written to: their beta_i is 0.
     """
     d = x.shape[-1]
     y, q, k, beta = apply(W.mT, x).split([d, d, d, 4], dim=-1)
     q, k, beta = q.softmax(-1), k.softmax(-1), beta.sigmoid()
+    if any(fixed):
+        beta = torch.stack([rate * (not still) for rate, still in zip(beta.unbind(-1), fixed, strict=True)], dim=-1)
     rates = torch.cat([beta[..., :3].repeat_interleave(d, dim=-1), beta[..., 3:].expand(*beta.shape[:-1], 4)], dim=-1)
     W = W + outer(k, rates * apply(W.mT, q - k))
     return apply(W[..., :d].mT, x) if read_after_write else y, W

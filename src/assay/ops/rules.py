@@ -141,6 +141,7 @@ RULES = {
             | {"last": "B H V"},
             _READ,
             {"cpu": 5, "gpu": 2},
+            flags=("additive",),
             bounded="KV",
         ),
         Rule(
@@ -148,7 +149,7 @@ RULES = {
             {"x": "B H T D", "W_y": "G H D D", "W_q": "G H D D", "W_k": "G H D D", "w_b": "G H D 4"},
             {"y": "B H T D", "W_y": "B H D D", "W_q": "B H D D", "W_k": "B H D D", "w_b": "B H D 4"},
             {"cpu": 4, "gpu": 2},
-            flags=("read_after_write",),
+            flags=("read_after_write", "fixed_y", "fixed_q", "fixed_k", "fixed_b"),
             bounded="D",
         ),
         Rule(

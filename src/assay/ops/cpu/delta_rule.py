@@ -73,7 +73,7 @@ def _forward(start, stop, scratch, q, k, v, beta, W_0, o, e, starts, steps):
             gather(k, first, count, head, t, k_t)
             gather(v, first, count, head, t, v_t)
             gather(beta, first, count, head, t, beta_t)
-            delta_step(W, q_t, k_t, v_t, beta_t, e[block, t], u, o_t, K, V)
+            delta_step(W, q_t, k_t, v_t, beta_t, e[block, t], u, o_t, K, V, False)
             scatter(o_t, first, count, head, t, o)
         scatter_matrix(W, first, count, head, W_0)
 
@@ -105,7 +105,7 @@ def _backward(start, stop, scratch, q, k, beta, do, e, starts, dq, dk, dv, dbeta
                 gather(do, first, count, head, t, do_t)
                 W = take(states, i * K * V, K * V)
                 given = dq_t, dk_t, dv_t, dbeta_t
-                delta_step_back(W, dW, q_t, keys[i], betas[i], errors[i], do_t, *given, u, room, K, V)
+                delta_step_back(W, dW, q_t, keys[i], betas[i], errors[i], do_t, *given, u, room, K, V, False)
                 scatter(dq_t, first, count, head, t, dq)
                 scatter(dk_t, first, count, head, t, dk)
                 scatter(dv_t, first, count, head, t, dv)

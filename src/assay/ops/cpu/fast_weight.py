@@ -1,4 +1,7 @@
-"""One step of the delta rule and its gradient: W is [key, value] here, and the write is u = beta e with e = v - k W."""
+"""One step of the delta rule and its gradient: W is [key, value] here, and the write is u = beta e with e = v - k W.
+
+Additive, e is v alone.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,14 @@ def scaled(beta, e, u, n):
 
 
 @inline
-def delta_step(W, q, k, v, beta, e, u, o, K, V):
+def delta_step(W, q, k, v, beta, e, u, o, K, V, additive):
     """e = v - k W, W += k^T beta e, o = q W."""
-    times(k, W, e, K, V)
-    for c in range(V):
-        store(e, c, load(v, c) - load(e, c))
+    if additive:
+        copy(v, e)
+    else:
+        times(k, W, e, K, V)
+        for c in range(V):
+            store(e, c, load(v, c) - load(e, c))
     scaled(beta, e, u, V)
     add_outer(k, u, W, K, V)
     times(q, W, o, K, V)
@@ -37,7 +43,7 @@ def states_of_segment(start, k, beta, e, states, u, K, V):
 
 
 @inline
-def delta_step_back(W, dW, q, k, beta, e, do, dq, dk, dv, dbeta, u, room, K, V):
+def delta_step_back(W, dW, q, k, beta, e, do, dq, dk, dv, dbeta, u, room, K, V, additive):
     """From the gradients of o and of the new state in dW, those of q, k, v, beta and, in dW, of the state W before."""
     scaled(beta, e, u, V)
     shared = zero(W)
@@ -56,6 +62,8 @@ def delta_step_back(W, dW, q, k, beta, e, do, dq, dk, dv, dbeta, u, room, K, V):
         store(dv, c, load(beta, 0) * du)
         store(u, c, -load(dv, c))
     store(dbeta, 0, summed)
+    if additive:
+        return
     rows(W, u, room, K, V)
     for j in range(K):
         store(dk, j, load(dk, j) + load(room, j))

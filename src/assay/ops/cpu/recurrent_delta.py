@@ -29,9 +29,11 @@ from assay.ops.grouped import before, or_zeros, weight_gradient
 Tensors = tuple[Tensor, ...]
 
 
-def outputs(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor) -> Tensors:
-    """o and the final W; then, by block: q, k and beta after their softmax and sigmoid, the errors v - k W, and states
-    to start from."""
+def outputs(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor, additive: bool = False
+) -> Tensors:
+    """o and the final W; then, by block: q, k and beta after their softmax and sigmoid, the errors v - k W (or v), and
+    states to start from."""
     B, H, T, K = q.shape
     V, blocks = v.shape[-1], blocks_of(B, len(weights_and_state[0]), H)
     starts = -(-T // segment(T, K * V, q))
@@ -39,7 +41,9 @@ def outputs(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: T
     return torch.empty_like(v), torch.empty_like(weights_and_state[4]), *saved, history(v, blocks, starts, K, V)
 
 
-def forward(made: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor) -> None:
+def forward(
+    made: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor, additive: bool
+) -> None:
     *R, W, last = weights_and_state
     o, final, *saved = made
     K, V = q.shape[-1], v.shape[-1]
@@ -47,12 +51,19 @@ def forward(made: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weigh
     z, state = torch.cat([q, k, v, beta[..., None]], -1), W.mT.clone(memory_format=torch.contiguous_format)
     steps = segment(q.shape[2], K * V, q)
     whole = (x.flatten(2) for x in saved)
-    launch(_forward, len(saved[0]), scratch, z, _stacked(*R), state, last[:, :, None], o, *whole, steps)
+    launch(_forward, len(saved[0]), scratch, z, _stacked(*R), state, last[:, :, None], o, *whole, steps, additive)
     final.copy_(state.mT)
 
 
 def backward(
-    made: Tensors, grads: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor
+    made: Tensors,
+    grads: Tensors,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    *weights_and_state: Tensor,
+    additive: bool,
 ) -> Tensors:
     *R, W, last = weights_and_state
     o, _, *saved = made
@@ -64,7 +75,8 @@ def backward(
     seen = before(last, o)
     whole = (x.flatten(2) for x in saved)
     back = _stacked(*R).mT.contiguous()
-    launch(_backward, len(saved[0]), scratch, back, seen, grads[0], *whole, dz, dW, dlast[:, :, None], steps)
+    given = dz, dW, dlast[:, :, None], steps, additive
+    launch(_backward, len(saved[0]), scratch, back, seen, grads[0], *whole, *given)
     dR = weight_gradient(dz, seen.tanh(), G)
     dq, dk, dv, dbeta = dz.split([K, K, V, 1], -1)
     dR_q, dR_k, dR_v, dr_b = dR.split([K, K, V, 1], -2)
@@ -76,7 +88,7 @@ def _stacked(R_q: Tensor, R_k: Tensor, R_v: Tensor, r_b: Tensor) -> Tensor:
 
 
 @kernel
-def _forward(start, stop, scratch, z, R, W_0, last, o, q, k, beta, e, starts, steps):
+def _forward(start, stop, scratch, z, R, W_0, last, o, q, k, beta, e, starts, steps, additive):
     B, H, T, Z = z.shape
     G, K, V = R.shape[0], W_0.shape[2], W_0.shape[3]
     W, z_t, rest = take(scratch, 0, K * V), take(scratch, K * V, Z), K * V + Z
@@ -96,13 +108,13 @@ def _forward(start, stop, scratch, z, R, W_0, last, o, q, k, beta, e, starts, st
             softmax(take(z_t, K, K), k[block, t], K)
             store(beta[block, t], 0, sigmoid(load(z_t, Z - 1)))
             v_t = take(z_t, 2 * K, V)
-            delta_step(W, q[block, t], k[block, t], v_t, beta[block, t], e[block, t], u, o_t, K, V)
+            delta_step(W, q[block, t], k[block, t], v_t, beta[block, t], e[block, t], u, o_t, K, V, additive)
             scatter(o_t, first, count, head, t, o)
         scatter_matrix(W, first, count, head, W_0)
 
 
 @kernel
-def _backward(start, stop, scratch, back, seen, do, q, k, beta, e, starts, dz, dW_0, dlast, steps):
+def _backward(start, stop, scratch, back, seen, do, q, k, beta, e, starts, dz, dW_0, dlast, steps, additive):
     B, H, T, V = do.shape
     G, K, Z = back.shape[0], dW_0.shape[2], back.shape[3]
     states, dW, rest = take(scratch, 0, steps * K * V), take(scratch, steps * K * V, K * V), (steps + 1) * K * V
@@ -132,7 +144,7 @@ def _backward(start, stop, scratch, back, seen, do, q, k, beta, e, starts, dz, d
                     store(do_t, c, load(do_t, c) + load(dh, c))
                     store(dh, c, zero(dh))
                 now = q[block, t], k[block, t], beta[block, t], e[block, t], do_t
-                delta_step_back(W, dW, *now, dq, dk, dv, dbeta, u, room, K, V)
+                delta_step_back(W, dW, *now, dq, dk, dv, dbeta, u, room, K, V, additive)
                 softmax_back(q[block, t], dq, dz_t, K)
                 softmax_back(k[block, t], dk, take(dz_t, K, K), K)
                 b = load(beta[block, t], 0)

@@ -30,7 +30,7 @@ from assay.ops.grouped import group_sum, or_zeros
 Tensors = tuple[Tensor, ...]
 
 
-def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, read_after_write: bool) -> Tensors:
+def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **flags: bool) -> Tensors:
     """y and the final matrices; then, by block: softmax(q) and softmax(k); beta; (q - k) W; states to start from."""
     B, H, T, D = x.shape
     M, blocks = 3 * D + 4, blocks_of(B, 1, H)
@@ -46,19 +46,21 @@ def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, read_
     )
 
 
-def forward(made: Tensors, x: Tensor, *W: Tensor, read_after_write: bool) -> None:
+def forward(made: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, **fixed: bool) -> None:
     y, *finals, qk, beta, m, starts = made
     D = x.shape[-1]
     final = x.new_empty(*x.shape[:2], D, 3 * D + 4)
     steps = segment(x.shape[2], D * (3 * D + 4), x)
     saved = (qk.flatten(2), beta.flatten(2), m.flatten(2), starts.flatten(2))
     scratch = (D * (3 * D + 4) + 2 * D + 2 * (3 * D + 4)) * LANES
-    launch(_forward, len(qk), scratch, x, torch.cat(W, -1), y, final, *saved, steps, read_after_write)
+    written = torch.tensor([not fixed[f"fixed_{part}"] for part in "yqkb"])
+    launch(_forward, len(qk), scratch, x, torch.cat(W, -1), y, final, *saved, steps, read_after_write, written)
     for out, part in zip(finals, final.split([D, D, D, 4], -1), strict=True):
         out.copy_(part)
 
 
-def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool) -> Tensors:
+def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, **fixed: bool) -> Tensors:
+    """What is fixed has a beta of 0 on record, from which everything follows."""
     _, _, _, _, _, qk, beta, m, starts = made
     dy, *dfinal = grads
     final = torch.cat([or_zeros(grad, out) for grad, out in zip(dfinal, made[1:5], strict=True)], -1)
@@ -86,7 +88,7 @@ def _difference(a, b, out, n):
 
 
 @kernel
-def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps, read_after_write):
+def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps, read_after_write, written):
     B, H, T, D = x.shape
     G, M = W_0.shape[0], W_0.shape[3]
     W, x_t, p = take(scratch, 0, D * M), take(scratch, D * M, D), take(scratch, D * M + D, D)
@@ -107,7 +109,7 @@ def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps,
             softmax(take(z, D, D), q, D)
             softmax(take(z, 2 * D, D), k, D)
             for i in range(4):
-                store(beta[block, t], i, sigmoid(load(z, 3 * D + i)))
+                store(beta[block, t], i, sigmoid(load(z, 3 * D + i)) if written[i] else zero(z))
             _difference(q, k, p, D)
             times(p, W, m[block, t], D, M)
             _written(beta[block, t], m[block, t], u, D)

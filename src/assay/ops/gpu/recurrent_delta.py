@@ -16,22 +16,33 @@ from assay.ops.grouped import group_sum
 Tensors = tuple[Tensor, ...]
 
 
-def outputs(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor) -> Tensors:
-    """o and the final W; then of every step [q, k, beta, v - W k] after softmax and sigmoid, and the states at the
+def outputs(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor, additive: bool = False
+) -> Tensors:
+    """o and the final W; then of every step [q, k, beta, v - W k or v] after softmax and sigmoid, and the states at the
     segments' starts."""
     (B, H, T, K), V, W = q.shape, v.shape[-1], weights_and_state[4]
     record, starts = W.new_empty(B, H, T, _together(K, V)), W.new_empty(B, H, segments(T), V, K)
     return torch.empty_like(v), torch.empty_like(W), record, starts
 
 
-def forward(made: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor) -> None:
+def forward(
+    made: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor, additive: bool
+) -> None:
     (B, H, T, K), V = q.shape, v.shape[-1]
     sizes = H, B // len(weights_and_state[0]), T, K, V
-    _forward[(B * H,)](q, k, v, beta, *weights_and_state, *made, *sizes, **_settings(q, v))
+    _forward[(B * H,)](q, k, v, beta, *weights_and_state, *made, *sizes, ADDITIVE=additive, **_settings(q, v))
 
 
 def backward(
-    made: Tensors, grads: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor
+    made: Tensors,
+    grads: Tensors,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    *weights_and_state: Tensor,
+    additive: bool,
 ) -> Tensors:
     *R, W, last = weights_and_state
     (B, H, T, K), V = q.shape, v.shape[-1]
@@ -39,7 +50,8 @@ def backward(
     dW, dlast, dR = torch.empty_like(W), torch.empty_like(last), W.new_empty(B, H, _together(K, V), V)
     room = W.new_empty(B, H, 3 * K + V + 2, V)
     given = *R, last, *made, *grads, *of_inputs, dR, dW, dlast, room
-    _backward[(B * H,)](*given, H, B // len(R[0]), T, K, V, tolerance(v), **_settings(q, v))
+    sizes = H, B // len(R[0]), T, K, V
+    _backward[(B * H,)](*given, *sizes, tolerance(v), ADDITIVE=additive, **_settings(q, v))
     dR_q, dR_k, dR_v, dr_b = group_sum(dR, len(R[0])).to(v.dtype).split([K, K, V, 1], 2)
     return *of_inputs, dR_q, dR_k, dR_v, dr_b[:, :, 0], dW, dlast
 
@@ -69,7 +81,8 @@ def _load_weights(R_q, R_k, R_v, r_b, i, n, c, K, V, REAL: tl.constexpr):
 @triton.jit
 def _forward(
     q, k, v, beta, R_q, R_k, R_v, r_b, W_0, last, o, final, record, starts,
-    H, per_group, T, K, V, PK: tl.constexpr, PV: tl.constexpr, STEPS: tl.constexpr, REAL: tl.constexpr,
+    H, per_group, T, K, V,
+    ADDITIVE: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, STEPS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     weight = program // H // per_group * H + program % H
@@ -101,7 +114,7 @@ def _forward(
         ahead = tl.minimum(t + 1, T - 1)
         q_next, k_next = tl.load(q + ahead * K + c, c < K, 0.0), tl.load(k + ahead * K + c, c < K, 0.0)
         v_next, b_next = tl.load(v + ahead * V + n, n < V, 0.0), tl.load(beta + ahead)
-        e = v_t - tl.sum(W * k_t[None, :], 1)
+        e = v_t if ADDITIVE else v_t - tl.sum(W * k_t[None, :], 1)
         W += (b_t * e)[:, None] * k_t[None, :]
         o_t = tl.sum(W * q_t[None, :], 1)
         h = tanh(o_t)
@@ -119,7 +132,7 @@ def _backward(
     R_q, R_k, R_v, r_b, last, o, final, record, starts, do, d_final,
     dq, dk, dv, dbeta, dR, dW, dlast, room,
     H, per_group, T, K, V, tolerated,
-    PK: tl.constexpr, PV: tl.constexpr, STEPS: tl.constexpr, REAL: tl.constexpr,
+    ADDITIVE: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, STEPS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     weight = program // H // per_group * H + program % H
@@ -185,15 +198,16 @@ def _backward(
                     W += u_s[:, None] * tl.load(then + K + c, c < K, 0.0)[None, :]
             else:
                 W -= u * k_t[None, :]
-            # o = W' q, W' = W + u k^T, u = beta e, e = v - W k
+            # o = W' q, W' = W + u k^T, u = beta e, e = v - W k, or v
             do_i = do_t[:, None]
             dq_t = tl.sum(W * do_i, 0) + k_t * tl.sum(b_t * e * do_t, 0)
             D += do_i * q_t[None, :]
             du = tl.sum(D * k_t[None, :], 1)
             dk_t = tl.sum(D * u, 0)
             dv_t = b_t * du
-            dk_t -= tl.sum(W * dv_t[:, None], 0)
-            D -= dv_t[:, None] * k_t[None, :]
+            if not ADDITIVE:
+                dk_t -= tl.sum(W * dv_t[:, None], 0)
+                D -= dv_t[:, None] * k_t[None, :]
             dq_t = q_t * (dq_t - tl.sum(q_t * dq_t, 0))
             dk_t = k_t * (dk_t - tl.sum(k_t * dk_t, 0))
             db_t = tl.sum(e * du, 0) * b_t * (1.0 - b_t)

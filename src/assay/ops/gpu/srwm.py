@@ -17,7 +17,7 @@ from assay.ops.rules import state_dtype
 Tensors = tuple[Tensor, ...]
 
 
-def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, read_after_write: bool) -> Tensors:
+def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **flags: bool) -> Tensors:
     """y and the final matrices; then of every step [softmax(q), softmax(k), beta, (q - k) W], and the states at the
     segments' starts."""
     B, H, T, D = x.shape
@@ -26,12 +26,15 @@ def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, read_
     return torch.empty_like(x), *[x.new_empty((B, H, *shape), dtype=dtype) for shape in shapes]
 
 
-def forward(made: Tensors, x: Tensor, *W: Tensor, read_after_write: bool) -> None:
+def forward(made: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, **fixed: bool) -> None:
     B, H, T, D = x.shape
-    _forward[(B * H,)](x, *W, *made, H, B // len(W[0]), T, D, AFTER=read_after_write, **_settings(x))
+    parts = sum(not fixed[f"fixed_{part}"] and 1 << bit for bit, part in enumerate("yqkb"))
+    sizes = H, B // len(W[0]), T, D
+    _forward[(B * H,)](x, *W, *made, *sizes, WRITTEN=parts, AFTER=read_after_write, **_settings(x))
 
 
-def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool) -> Tensors:
+def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, **fixed: bool) -> Tensors:
+    """What is fixed has a beta of 0 on record, from which everything follows."""
     B, H, T, D = x.shape
     dx, dW = torch.empty_like(x), made[1].new_empty(B, H, D, 3 * D + 4)
     given = x, *made[1:], *grads, dx, dW, torch.empty_like(dW)
@@ -96,7 +99,8 @@ def _rates(pointer):
 @triton.jit
 def _forward(
     x, W_y, W_q, W_k, w_b, y, last_y, last_q, last_k, last_b, record, starts,
-    H, per_group, T, D, P: tl.constexpr, STEPS: tl.constexpr, AFTER: tl.constexpr, REAL: tl.constexpr,
+    H, per_group, T, D,
+    WRITTEN: tl.constexpr, P: tl.constexpr, STEPS: tl.constexpr, AFTER: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     weight = program // H // per_group * H + program % H
@@ -123,6 +127,8 @@ def _forward(
         q = softmax(tl.sum(x_t * A_q, 0), c < D)
         k = softmax(tl.sum(x_t * A_k, 0), c < D)
         beta = sigmoid(tl.sum(x_t * A_b, 0))
+        if WRITTEN != 15:
+            beta = tl.where((WRITTEN >> j) & 1 != 0, beta, 0.0)
         p = (q - k)[:, None]
         m_y, m_q, m_k, m_b = tl.sum(p * A_y, 0), tl.sum(p * A_q, 0), tl.sum(p * A_k, 0), tl.sum(p * A_b, 0)
         k_i = k[:, None]
