@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.lab.data import held_out
+from assay.lab.data import HeldOut, held_out
 from assay.lab.evaluate import Marks, examine, favourite, predict, verdict
 from assay.record import LengthScore, Score
 from assay.spec import Bin, run_spec
 from assay.tasks import named_task
+from assay.tasks.task import IGNORE, Batch
 
 CPU = torch.device("cpu")
 
@@ -119,3 +122,30 @@ def test_a_probe_that_fails_is_not_a_solved_task():
 
 def test_favourite():
     assert favourite(torch.tensor([1, 1, 2, 1])) == 0.75
+    assert favourite(torch.tensor([[IGNORE, 0, -1], [2, 2, -1]])) == favourite(torch.tensor([2, 0, 2]))
+    assert math.isnan(favourite(torch.tensor([-1, -1])))
+    assert math.isnan(favourite(torch.tensor([], dtype=torch.int64)))
+
+
+class Saying(nn.Module):
+    """Answers what it was given to say."""
+
+    def __init__(self, said: Tensor) -> None:
+        super().__init__()
+        self.said = said
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return nn.functional.one_hot(self.said, 3).float()
+
+
+def test_scores_by_length():
+    """Shares of sequences are doubles, shares of answers floats; a row that asks nothing is right."""
+    targets = torch.tensor([[1, 2, 0], [0, IGNORE, IGNORE], [2, 2, 2], [IGNORE] * 3, [0, 1, 1]])
+    said = torch.tensor([[1, 2, 1], [1, 0, 0], [2, 2, 2], [0, 1, 2], [2, 1, 1]])
+    held = HeldOut(Batch(torch.ones_like(targets), targets), torch.tensor([3, 1, 3, 2, 3]), shared=4)
+    score = Marks.of(Saying(said), held).score("Bin0", "probe")
+    assert (score.bin, score.probe, score.rows, score.shared) == ("Bin0", "probe", 5, 4)
+    assert (score.sequences, score.answers) == (2 / 5, float(torch.tensor(7 / 10)))
+    assert score.favourite == float(torch.tensor(5 / 10))
+    rows = [(row.length, row.rows, row.sequences, row.answers) for row in score.lengths]
+    assert rows == [(1, 1, 0.0, 0.0), (2, 1, 1.0, 0.0), (3, 3, 1 / 3, float(torch.tensor(7 / 9)))]

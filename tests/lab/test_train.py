@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.lab import train
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.execute import execute, execute_all
 from assay.lab.kernels import compile_kernels
 from assay.lab.memory import COPIES, Peak, traced
 from assay.lab.population import Population, Report
 from assay.lab.sweep import grouped
-from assay.lab.train import Member, Status, program_of
+from assay.lab.train import Member, Status, program_of, rebuilding, shrinking_pays
 from assay.models.skeleton import Foreign
 from assay.record import Record, Store
 from assay.spec import RunSpec, run_spec
@@ -178,6 +179,110 @@ def test_without_memory_for_one_slot_a_run_has_failed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Population, "round", short)
     records = execute_all([run(0), run(1)], CPU, slots=2)
     assert [(r.verdict, r.error) for r in records] == [("failed", "OutOfMemoryError: not enough")] * 2
+
+
+def shrink_at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Populations cost nothing from now on; the slots of those that are built are noted."""
+    real, built = train.prepared, []
+
+    def noted(*args: Any) -> Population:
+        built.append(args[2])
+        return real(*args)
+
+    monkeypatch.setattr(train, "rebuilding", lambda *_: 0.0)
+    monkeypatch.setattr(train, "prepared", noted)
+    return built
+
+
+def test_when_shrinking_pays():
+    """A step is 0.4 whatever the slots, and 0.6 in proportion to them; twice the cost has to be saved."""
+    assert shrinking_pays(slots=4, alive=2, left=21.0, cost=3.0)
+    assert not shrinking_pays(slots=4, alive=2, left=19.0, cost=3.0)
+    assert not shrinking_pays(slots=4, alive=3, left=1e9, cost=3.0), "most are at work"
+    assert not shrinking_pays(slots=1, alive=1, left=1e9, cost=0.0)
+    assert not shrinking_pays(slots=4, alive=1, left=0.0, cost=0.0), "no round has been timed"
+    how, gpu = run().training, torch.device("cuda")
+    assert not shrinking_pays(slots=256, alive=1, left=1e9, cost=rebuilding(how, CPU))
+    assert not shrinking_pays(slots=256, alive=1, left=1e9, cost=rebuilding(run(compile=True).training, gpu))
+    assert shrinking_pays(slots=256, alive=1, left=60.0, cost=rebuilding(how, gpu))
+
+
+def test_a_population_that_shrinks_trains_as_one_that_does_not(monkeypatch: pytest.MonkeyPatch):
+    tasks = ("reset-dyck-1", "cyclic")
+    specs = [run(seed, task=tasks[seed % 2], steps=steps) for seed, steps in enumerate((10, 40, 10, 30, 20, 10))]
+    whole = {record.digest: record for record in execute_all(specs, CPU, slots=5)}
+    built = shrink_at_once(monkeypatch)
+    monkeypatch.setattr(train, "datetime", Ticking())
+    statuses: list[Status] = []
+    records = execute_all(specs, CPU, watch=statuses.append, slots=5)
+    assert built == [5, 2, 1], "not while one waits; then when two are left, and when one is"
+    assert [(s.slots, s.alive, s.ended) for s in statuses] == [(5, 3, 2), (5, 2, 4), (2, 1, 5), (1, 0, 6)]
+    assert [record.steps for record in records] == [10, 10, 20, 10, 30, 40]
+    assert [record.started for record in records] == ["1", "3", "5", "6", "4", "2"], "each has begun once"
+    assert [record.population["slots"] for record in records] == [5, 5, 5, 5, 2, 1]
+    assert [record.population.get("slots_before_shrinking") for record in records] == [None] * 4 + [(5,), (5, 2)]
+    for record in records:
+        same = whole[record.digest]
+        assert (record.verdict, record.steps) == (same.verdict, same.steps)
+        assert [point.step for point in record.curve] == [point.step for point in same.curve]
+        assert [p.loss for p in record.curve] == pytest.approx([p.loss for p in same.curve], rel=1e-4)
+
+
+class Ticking:
+    """A clock that is read as 1, 2, 3, ..."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def now(self, _: Any) -> Ticking:
+        self.reads += 1
+        return self
+
+    def isoformat(self, timespec: str) -> str:
+        return str(self.reads)
+
+
+@pytest.mark.parametrize("cost", [None, 1e9])
+def test_a_population_stays_where_shrinking_does_not_pay(monkeypatch: pytest.MonkeyPatch, cost: float | None):
+    built = shrink_at_once(monkeypatch)
+    monkeypatch.setattr(train, "rebuilding", rebuilding if cost is None else lambda *_: cost)
+    records = execute_all([run(seed, steps=steps) for seed, steps in enumerate((10, 10, 10, 40))], CPU, slots=4)
+    assert built == [4]
+    assert all(record.population == {"slots": 4, "mapped": True} for record in records)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, torch.OutOfMemoryError])
+@pytest.mark.parametrize("where", ["__init__", "admit", "keep"])
+def test_what_happens_while_a_population_shrinks_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str, error: type[BaseException]
+):
+    """Neither an end that is asked for nor a lack of memory, before the smaller population has made a step."""
+    specs = [run(seed, steps=steps) for seed, steps in enumerate((10, 40, 10, 30, 10, 10))]
+    whole = {record.digest: record for record in execute_all(specs, CPU, slots=6)}
+    shrink_at_once(monkeypatch)
+    real, calls = getattr(Population, where), []
+
+    def breaking(self: Population, *args: Any, **named: Any) -> Any:
+        slots = args[2] if where == "__init__" else self.count
+        calls.append(slots)
+        if slots == 2 and calls.count(2) == (2 if where == "admit" else 1):
+            raise error("now")
+        return real(self, *args, **named)
+
+    monkeypatch.setattr(Population, where, breaking)
+    made: list[Record] = []
+    if error is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            execute_all(specs, CPU, made.append, slots=6, checkpoints=Checkpoints(tmp_path))
+    done = {record.digest for record in made}
+    rest = [spec for spec in specs if spec.digest not in done]
+    execute_all(rest, CPU, made.append, slots=6, checkpoints=Checkpoints(tmp_path))
+    assert {record.digest for record in made} == set(whole)
+    for record in made[-2:]:
+        note = {"resumed": 10} if error is KeyboardInterrupt else {"slots_before_memory_ran_out": (2,)}
+        assert record.population | note == record.population
+        assert len(record.curve) == record.steps / 10
+        assert [p.loss for p in record.curve] == pytest.approx([p.loss for p in whole[record.digest].curve], rel=1e-4)
 
 
 class Picky(nn.Module):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from assay.lab.data import HeldOut, held_out
@@ -50,37 +50,42 @@ def predict(model: nn.Module, inputs: Tensor) -> Int[Tensor, "rows time"]:
 
 @dataclass(frozen=True)
 class Marks:
-    """Which answers of a held-out set were right."""
+    """How many answers each row of a held-out set asked for, and how many were right."""
 
     held: HeldOut
-    said: Int[Tensor, "rows time"]
-    asked: Bool[Tensor, "rows time"]
-    right: Bool[Tensor, "rows time"]
+    asked: Int[Tensor, "rows"]
+    right: Int[Tensor, "rows"]
+    favourite: float
 
     @classmethod
     def of(cls, model: nn.Module, held: HeldOut) -> Marks:
-        """Counted on the host: what follows is many small questions."""
-        said, targets = predict(model, held.batch.inputs).cpu(), held.batch.targets.cpu()
+        """Counted where the answers are: few numbers come to the host."""
+        said, targets = predict(model, held.batch.inputs), held.batch.targets
         asked = targets != IGNORE
-        return cls(held, said, asked, (said == targets) & asked)
+        right = (said == targets) & asked
+        return cls(held, asked.sum(1).cpu(), right.sum(1).cpu(), favourite(said.where(asked, -1)))
 
-    def sequences(self, rows: Tensor | slice = slice(None)) -> float:
+    def sequences(self) -> float:
         """The share of rows that are right wherever they are asked."""
-        return float((self.right == self.asked)[rows].all(1).double().mean())
+        return float((self.right == self.asked).double().mean())
 
-    def answers(self, rows: Tensor | slice = slice(None)) -> float:
+    def answers(self) -> float:
         """The share of right answers."""
-        return float(self.right[rows].sum() / self.asked[rows].sum().clamp(min=1))
+        return float(self.right.sum() / self.asked.sum().clamp(min=1))
+
+    def by_length(self) -> tuple[LengthScore, ...]:
+        """The same for the rows of each length."""
+        lengths, which, rows = self.held.lengths.cpu().unique(return_inverse=True, return_counts=True)
+
+        def counted(each: Tensor) -> Int[Tensor, "lengths"]:
+            return torch.zeros_like(lengths).index_add(0, which, each)
+
+        whole = counted((self.right == self.asked).long())
+        shares = whole.double() / rows, counted(self.right) / counted(self.asked).clamp(min=1)
+        table = zip(*(column.tolist() for column in (lengths, rows, *shares)), strict=True)
+        return tuple(LengthScore(length=n, rows=r, sequences=s, answers=a) for n, r, s, a in table)
 
     def score(self, name: str, probe: str = "") -> Score:
-        by_length, lengths = [], self.held.lengths.cpu()
-        for length in lengths.unique().tolist():
-            rows = lengths == length
-            by_length.append(
-                LengthScore(
-                    length=length, rows=int(rows.sum()), sequences=self.sequences(rows), answers=self.answers(rows)
-                )
-            )
         return Score(
             bin=name,
             probe=probe,
@@ -88,15 +93,15 @@ class Marks:
             shared=self.held.shared,
             sequences=self.sequences(),
             answers=self.answers(),
-            favourite=favourite(self.said[self.asked]),
-            lengths=tuple(by_length),
+            favourite=self.favourite,
+            lengths=self.by_length(),
         )
 
 
-def favourite(answers: Int[Tensor, "n"]) -> float:
-    """The share of the commonest answer; what is not an answer (-1) is left out."""
-    answers = answers[answers >= 0]
-    return float(answers.unique(return_counts=True)[1].max() / len(answers)) if len(answers) else math.nan
+def favourite(answers: Int[Tensor, "*n"]) -> float:
+    """The share of the commonest answer; what is not an answer (below 0) is left out."""
+    counts = (answers.clamp(min=-1) + 1).flatten().bincount(minlength=1)[1:].cpu()
+    return float(counts.max() / counts.sum()) if len(counts) else math.nan
 
 
 def examine(model: nn.Module, spec: RunSpec, device: torch.device) -> tuple[tuple[Score, ...], bool]:
@@ -105,11 +110,9 @@ def examine(model: nn.Module, spec: RunSpec, device: torch.device) -> tuple[tupl
     for probe, task in {"": spec.task, **spec.task.probes()}.items():
         for window in spec.testing.bins:
             held = held_out(task, window, spec.training.lengths, spec.testing.rows, "test", device)
-            marks = Marks.of(model, held)
-            scores.append(marks.score(window.name, probe))
+            scores.append(Marks.of(model, held).score(window.name, probe))
             if not probe and window == spec.testing.bins[0]:
-                truth = favourite(held.batch.targets.cpu()[marks.asked])
-                collapsed = scores[-1].favourite >= 0.999 > truth
+                collapsed = scores[-1].favourite >= 0.999 > favourite(held.batch.targets)
     return tuple(scores), collapsed
 
 

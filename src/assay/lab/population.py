@@ -197,9 +197,10 @@ class Population:
         self.members[slot] = None
 
     def keep(self) -> None:
-        """Remember every slot as it is now, for `saved`."""
-        self.kept = {name: getattr(self, name).clone() for name in ("theta", "m", "v")}
-        self.kept |= {f"buffer {name}": buffer.clone() for name, buffer in self.buffers.items()}
+        """Remember every slot as it is now, for `saved`: all of it, or where memory runs out nothing."""
+        now = {name: getattr(self, name) for name in ("theta", "m", "v")}
+        now |= {f"buffer {name}": buffer for name, buffer in self.buffers.items()}
+        self.kept = {name: rows.clone() for name, rows in now.items()}
 
     def saved(self, slot: int) -> Saved:
         """What a slot held when it was last kept, on the CPU."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +23,11 @@ from assay.lab.memory import slots_that_fit
 from assay.lab.population import Population, Report, Saved
 from assay.lab.stacking import unmappable
 from assay.record import Point
-from assay.spec import RunSpec
+from assay.spec import RunSpec, Training
 from assay.tasks.task import Task
+
+REBUILDING = 3.0  # seconds that a new population costs on a GPU
+FIXED = 0.4  # about the share of a GPU's step that does not shrink with its slots
 
 Stopped = Literal["solved", "steps", "diverged"]
 
@@ -168,6 +172,7 @@ class Group:
         self.kept: dict[int, tuple[Member, Mark]] = {}  # who was where when the population last kept its slots
         self.ended = {"solved": 0, "diverged": 0, "steps": 0, "failed": 0}
         self.halved: list[int] = []
+        self.shrunk: list[int] = []
         self.population: Population | None = None
 
     def run(self) -> None:
@@ -176,6 +181,8 @@ class Group:
             while self.waiting or self.inside:
                 try:
                     self._run()
+                    if self.inside:
+                        self._shrink()
                 except torch.OutOfMemoryError as error:
                     self._fewer_slots(error)
                 except Trouble as trouble:
@@ -189,15 +196,16 @@ class Group:
             self.checkpoints.forget()
 
     def _run(self) -> None:
-        """With one population, as long as it lasts."""
+        """With one population, until everybody has ended or one with fewer slots pays."""
         with _trouble():
             population = prepared(self.like, self.tasks, self.slots, self.device, self.unmapped)
-        self.population = population
+        self.population, spent = population, 0.0
         while self._fill(population):
-            population.keep()
-            self.kept = {slot: (member, member.mark()) for slot, member in self.inside.items()}
+            self._keep(population)
             if self.checkpoints and self.checkpoints.due:
                 self._save()
+            if self._pays_to_shrink(spent):
+                return
             begun = time.perf_counter()
             with _trouble():
                 reports = population.round(self.host.poll)
@@ -217,20 +225,25 @@ class Group:
         """Put those who wait into free slots; says whether anybody is inside."""
         for slot in range(population.count):
             while slot not in self.inside and self.waiting:
-                member = self.waiting.popleft()
+                member = self.waiting[0]
                 self._look_for(member, population)
                 try:
                     population.admit(slot, member.spec, member.saved, member.step)
                 except torch.OutOfMemoryError:
-                    self.waiting.appendleft(member)
                     raise
                 except Exception as error:
-                    self._failed(member, error)
+                    self._failed(self.waiting.popleft(), error)
                 else:
-                    member.saved = None
-                    member.started = datetime.now(UTC).isoformat(timespec="seconds")
-                    self.inside[slot] = member
+                    member.started = member.started or datetime.now(UTC).isoformat(timespec="seconds")
+                    self.inside[slot] = self.waiting.popleft()
         return bool(self.inside)
+
+    def _keep(self, population: Population) -> None:
+        """Remember where everybody is; what they were admitted with is needed until then."""
+        population.keep()
+        self.kept = {slot: (member, member.mark()) for slot, member in self.inside.items()}
+        for member in self.inside.values():
+            member.saved = None
 
     def _look_for(self, member: Member, population: Population) -> None:
         """Take up a member from where a checkpoint has it, if it fits."""
@@ -254,12 +267,28 @@ class Group:
             notes |= _outcome("compiled", population.uncompiled)
         if self.halved:
             notes["slots_before_memory_ran_out"] = list(self.halved)
+        if self.shrunk:
+            notes["slots_before_shrinking"] = list(self.shrunk)
         return notes
 
-    # -- when something goes wrong -------------------------------------------------------------------------------------
+    # -- fewer slots, since most are idle or something goes wrong ------------------------------------------------------
+
+    def _pays_to_shrink(self, spent: float) -> bool:
+        """After a round that took some seconds; whoever waits needs the slots."""
+        if self.waiting:
+            return False
+        how, steps = self.like.training, max(m.spec.training.steps - m.step for m in self.inside.values())
+        left, cost = steps * spent / how.validate_every, rebuilding(how, self.device)
+        return shrinking_pays(self.slots, len(self.inside), left, cost)
+
+    def _shrink(self) -> None:
+        """As many slots as there are members left."""
+        self.shrunk.append(self.slots)
+        self.slots = len(self.inside)
+        self._return_to_queue()
 
     def _return_to_queue(self) -> None:
-        """Everybody inside waits again, as the last round began; then the population's memory is free."""
+        """Everybody inside waits again, as they were when last kept; then the population's memory is free."""
         population, kept = self.population, {id(member): (slot, mark) for slot, (member, mark) in self.kept.items()}
         for _, member in sorted(self.inside.items(), reverse=True):
             if population is not None and id(member) in kept:
@@ -294,7 +323,8 @@ class Group:
         if population is not None:
             kept = [(slot, member, mark) for slot, (member, mark) in self.kept.items() if mark.step]
             begun = [(member.facts(mark), population.saved(slot)) for slot, member, mark in kept]
-        begun += [(member.facts(member.mark()), member.saved) for member in self.waiting if member.saved]
+        others = (*self.inside.values(), *self.waiting)
+        begun += [(member.facts(member.mark()), member.saved) for member in others if member.saved]
         if self.checkpoints and begun:
             self.checkpoints.write(begun)
 
@@ -335,6 +365,19 @@ def usual_slots(specs: Sequence[RunSpec], device: torch.device) -> int:
     if device.type == "cpu":
         return 1
     return slots_that_fit(specs[0], tasks_of(specs), len(specs), device)
+
+
+def rebuilding(how: Training, device: torch.device) -> float:
+    """The seconds that a new population costs: on a CPU, and where the compiler would start over, never worth it."""
+    return REBUILDING if device.type == "cuda" and not how.compile else math.inf
+
+
+def shrinking_pays(slots: int, alive: int, left: float, cost: float) -> bool:
+    """Whether a population of those alive alone saves clearly more seconds than it costs.
+
+    `left` are the seconds that the longest of them may still take with the slots that there are.
+    """
+    return 2 * alive <= slots and left * (1 - FIXED) * (1 - alive / slots) > 2 * cost
 
 
 def tasks_of(specs: Iterable[RunSpec]) -> list[Task]:
