@@ -1,33 +1,35 @@
 """What a paper found, as data, and whether records bear it out.
 
-A finding is a sentence and the outcomes that it predicts: these models solve these tasks, those fail. Of several
-settings of a model (learning rates, say) the one that validation likes best speaks for it: test bins choose nothing.
+A finding is a sentence and the outcomes that it predicts: these models solve these tasks, those fail. A study gathers
+its runs under the names of variants: a model as published, or with one thing changed. Of several settings of a variant
+(learning rates, say) the one that validation likes best speaks for it: test bins choose nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from assay.description import Description, canonical
 from assay.record import Record
 
-Outcome = Literal["solves", "fails"]
+Outcome = Literal["solves", "fails", "diverges", "collapses"]
 Verdict = Literal["holds", "does not hold", "in part", "not tested"]
-MOST, FEW = 0.5, 0.1  # shares of seeds: a model solves a task with at least MOST, fails with at most FEW
+MOST, FEW = 0.5, 0.1  # shares of seeds: a variant solves a task with at least MOST, fails with at most FEW
 
 
 class Expectation(Description):
-    """What a finding predicts of a model on a task.
+    """What a finding predicts of a variant on a task.
 
-    `up_to` is the last test bin that must be right: Bin1 is as far as the first paper looked.
+    `up_to` is the last test bin that must be right: Bin1 is as far as the first paper looked. It diverges or collapses
+    if at least FEW of all its runs do, whatever their setting.
     """
 
     kind: ClassVar[str] = "expectation"
     task: str
-    model: str
+    variant: str
     outcome: Outcome
     up_to: str = "Bin1"
 
@@ -44,21 +46,28 @@ class Finding(Description):
 
 @dataclass(frozen=True)
 class Evidence:
-    """How one expectation came out: seeds of the chosen setting, and those of them that are right up to its bin."""
+    """How one expectation came out: the runs that it is about, and those of them that did what it asks for."""
 
     expected: Expectation
-    chosen: tuple[Record, ...]
+    runs: tuple[Record, ...]
 
     @property
-    def right(self) -> int:
-        return sum(right_up_to(record, self.expected.up_to) for record in self.chosen)
+    def count(self) -> int:
+        """Of the runs: right up to the bin, or diverged, or collapsed."""
+        expected = self.expected
+        if expected.outcome in ("solves", "fails"):
+            return sum(right_up_to(record, expected.up_to) for record in self.runs)
+        verdict = {"diverges": "diverged", "collapses": "collapsed"}[expected.outcome]
+        return sum(record.verdict == verdict for record in self.runs)
 
     @property
     def met(self) -> bool | None:
         """None where nothing was run, or the seeds do not agree."""
-        if not self.chosen:
+        if not self.runs:
             return None
-        share = self.right / len(self.chosen)
+        share = self.count / len(self.runs)
+        if self.expected.outcome in ("diverges", "collapses"):
+            return share >= FEW
         if FEW < share < MOST:
             return None
         return (share >= MOST) == (self.expected.outcome == "solves")
@@ -71,7 +80,7 @@ class Judgement:
 
     @property
     def verdict(self) -> Verdict:
-        if not all(piece.chosen for piece in self.evidence):
+        if not all(piece.runs for piece in self.evidence):
             return "not tested"
         met = {piece.met for piece in self.evidence}
         if met == {True}:
@@ -79,18 +88,38 @@ class Judgement:
         return "does not hold" if met == {False} else "in part"
 
 
-def judge(findings: Iterable[Finding], records: Sequence[Record]) -> list[Judgement]:
-    return [Judgement(f, tuple(Evidence(e, chosen(records, e.task, e.model)) for e in f.expects)) for f in findings]
+class Comparison(NamedTuple):
+    """Variants to be set side by side, by name, on the tasks that they were run on."""
+
+    title: str
+    says: str
+    variants: tuple[str, ...]
 
 
-def chosen(records: Iterable[Record], task: str, model: str) -> tuple[Record, ...]:
-    """The seeds of the setting that did best on validation; none where the model was not run on the task."""
-    settings: dict[str, list[Record]] = {}
-    for record in records:
-        if (record.task, record.model) == (task, model):
-            settings.setdefault(canonical(record.spec | {"seed": None}), []).append(record)
-    best: list[Record] = max(settings.values(), key=validated, default=[])
+Variants = Mapping[str, Sequence[Record]]
+
+
+def judge(findings: Iterable[Finding], variants: Variants) -> list[Judgement]:
+    return [Judgement(f, tuple(_evidence(expected, variants) for expected in f.expects)) for f in findings]
+
+
+def _evidence(expected: Expectation, variants: Variants) -> Evidence:
+    mine = tuple(record for record in variants.get(expected.variant, ()) if record.task == expected.task)
+    return Evidence(expected, chosen(mine) if expected.outcome in ("solves", "fails") else mine)
+
+
+def chosen(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Of one variant's runs on one task, the seeds of the setting that did best on validation; none of none."""
+    best: Sequence[Record] = max(settings(records), key=validated, default=[])
     return tuple(sorted(best, key=lambda record: record.seed))
+
+
+def settings(records: Iterable[Record]) -> list[list[Record]]:
+    """Records that differ in their seed alone, together."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(canonical(record.spec | {"seed": None}), []).append(record)
+    return list(found.values())
 
 
 def validated(records: Sequence[Record]) -> tuple[float, float, float]:

@@ -1,7 +1,8 @@
 """Studies are data: a Python file that ends in `RUNS`, a list of runs, and says in its docstring what it asks.
 
-A long one may also name parts of its runs, `PIECES`, so that each can be carried out by itself; one that repeats a
-paper may say in `FINDINGS` what that found, to be judged by the records.
+A long one may also name parts of its runs, `PIECES`, so that each can be carried out by itself. One that repeats a
+paper may gather its runs under names in `VARIANTS` (by default the names of their models), say in `COMPARISONS` which
+of them stand side by side, and in `FINDINGS` what the paper found, to be judged by the records.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from assay.description import BadInput, suggestion
 from assay.registry import Entry
 
 if TYPE_CHECKING:
-    from assay.findings import Finding
+    from assay.findings import Comparison, Finding
     from assay.spec import RunSpec
 
 RESULTS = Path(__file__).parent.parent / "results"  # the packed records of published studies
@@ -29,11 +30,13 @@ STUDIES = {
 
 
 class Study(NamedTuple):
-    """What a study asks, all its runs, named parts of them, and what others found."""
+    """What a study asks, all its runs, named parts of them, what is compared, and what others found."""
 
     about: str
     runs: list[RunSpec]
     pieces: dict[str, list[RunSpec]]
+    variants: dict[str, list[RunSpec]]
+    comparisons: list[Comparison]
     findings: list[Finding]
 
     def piece(self, name: str | None) -> list[RunSpec]:
@@ -64,8 +67,20 @@ def study_named(name: str) -> Study:
     if not isinstance(runs, list) or not runs or not all(isinstance(run, RunSpec) for run in runs):
         raise BadInput(f"{path.name} does not end in RUNS, a list of runs made by assay.run_spec")
     return Study(
-        " ".join((study.__doc__ or "").split()), runs, getattr(study, "PIECES", {}), getattr(study, "FINDINGS", [])
+        " ".join((study.__doc__ or "").split()),
+        runs,
+        getattr(study, "PIECES", {}),
+        getattr(study, "VARIANTS", None) or _by_model(runs),
+        getattr(study, "COMPARISONS", []),
+        getattr(study, "FINDINGS", []),
     )
+
+
+def _by_model(runs: list[RunSpec]) -> dict[str, list[RunSpec]]:
+    named: dict[str, list[RunSpec]] = {}
+    for run in runs:
+        named.setdefault(run.model.name, []).append(run)
+    return named
 
 
 def _load(path: Path) -> ModuleType:
