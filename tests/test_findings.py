@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.findings import Expectation, Finding, chosen, judge, right_up_to
+from assay.findings import Expectation, Finding, chosen, judge, right_up_to, settings
 from assay.record import Point, Record, Score
 from assay.spec import run_spec
 from assay.studies import study_named
@@ -29,8 +29,7 @@ def record(
 
 def finding(**outcomes: str) -> Finding:
     expects = tuple(
-        Expectation(task="parity", model=model.replace("_", "-"), outcome=outcome)
-        for model, outcome in outcomes.items()
+        Expectation(task="parity", variant=variant, outcome=outcome) for variant, outcome in outcomes.items()
     )
     return Finding(name="f", says="They do.", source="somewhere", expects=expects)
 
@@ -48,28 +47,51 @@ def finding(**outcomes: str) -> Finding:
     ],
 )
 def test_a_verdict_follows_from_the_seeds_that_are_right_up_to_bin1(right: list[int], outcome: str, verdict: str):
-    (judged,) = judge([finding(gru=outcome)], [record(seed, r) for seed, r in enumerate(right)])
+    (judged,) = judge([finding(gru=outcome)], {"gru": [record(seed, r) for seed, r in enumerate(right)]})
     assert judged.verdict == verdict
-    assert judged.evidence[0].right == sum(r >= 2 for r in right)
+    assert judged.evidence[0].count == sum(r >= 2 for r in right)
 
 
-def test_a_finding_about_several_models_takes_all_of_them():
-    records = [record(0, 3), record(0, 0, "lstm")]
-    assert judge([finding(gru="solves", lstm="fails")], records)[0].verdict == "holds"
-    assert judge([finding(gru="solves", lstm="solves")], records)[0].verdict == "in part"
-    assert judge([finding(gru="fails", lstm="solves")], records)[0].verdict == "does not hold"
+def test_a_finding_about_several_variants_takes_all_of_them():
+    records = {"gru": [record(0, 3)], "narrow": [record(0, 0)], "unborn": []}
+    assert judge([finding(gru="solves", narrow="fails")], records)[0].verdict == "holds"
+    assert judge([finding(gru="solves", narrow="solves")], records)[0].verdict == "in part"
+    assert judge([finding(gru="fails", narrow="solves")], records)[0].verdict == "does not hold"
     assert judge([finding(gru="solves", elman="solves")], records)[0].verdict == "not tested"
+    assert judge([finding(gru="solves", unborn="solves")], records)[0].verdict == "not tested"
+
+
+@pytest.mark.parametrize(("outcome", "end"), [("diverges", "diverged"), ("collapses", "collapsed")])
+def test_divergence_and_collapse_are_counted_over_all_settings(outcome: str, end: str):
+    good = [record(seed, 3, lr=0.001) for seed in range(9)]
+    bad = record(0, 0, valid=0.0, lr=0.1).model_copy(update={"verdict": end})
+    (judged,) = judge([finding(gru=outcome)], {"gru": [*good, bad]})
+    assert (judged.verdict, judged.evidence[0].count, len(judged.evidence[0].runs)) == ("holds", 1, 10)
+    (judged,) = judge([finding(gru=outcome)], {"gru": [*good, record(9, 3, lr=0.001), bad]})
+    assert judged.verdict == "does not hold", "one of eleven is less than a tenth"
+    assert judge([finding(gru=outcome)], {"gru": []})[0].verdict == "not tested"
 
 
 def test_validation_chooses_and_test_bins_do_not():
     liked = [record(seed, 0, lr=0.01) for seed in range(2)]
     better = [record(seed, 3, valid=0.9, lr=0.001) for seed in range(2)]
-    assert chosen([*better, *liked], "parity", "gru") == tuple(liked), "perfect on validation, wrong on every test bin"
+    assert chosen([*better, *liked]) == tuple(liked), "perfect on validation, wrong on every test bin"
     sooner = [record(seed, 0, lr=0.003, steps=200) for seed in range(2)]
-    assert chosen([*liked, *sooner], "parity", "gru") == tuple(sooner)
+    assert chosen([*liked, *sooner]) == tuple(sooner)
     half = [record(0, 3, lr=0.1), record(1, 3, valid=0.5, lr=0.1)]
-    assert chosen([*liked, *half], "parity", "gru") == tuple(liked)
-    assert chosen(liked, "dyck-1", "gru") == ()
+    assert chosen([*liked, *half]) == tuple(liked)
+    assert chosen([]) == ()
+
+
+def test_an_expectation_is_about_its_task_alone():
+    other = Expectation(task="dyck-1", variant="gru", outcome="solves")
+    (judged,) = judge([Finding(name="f", says="", source="", expects=(other,))], {"gru": [record(0, 3)]})
+    assert judged.evidence[0].runs == ()
+
+
+def test_settings_differ_in_more_than_the_seed():
+    mine = [record(1, 3), record(0, 3), record(0, 3, lr=0.01)]
+    assert settings(mine) == [mine[:2], mine[2:]]
 
 
 def test_right_up_to_a_bin_means_all_before_it_too():
@@ -78,12 +100,14 @@ def test_right_up_to_a_bin_means_all_before_it_too():
     assert not right_up_to(holed, "Bin1"), "a bin that was not tested is not right"
 
 
-def test_the_first_paper_s_study_is_whole_and_its_findings_are_about_its_runs():
+def test_the_first_paper_s_study_is_whole_and_what_it_says_is_about_its_runs():
     study = study_named("irie2023")
-    digests = [run.digest for run in study.runs]
-    assert len(set(digests)) == len(digests) == 7 * 8 * 4 * 10
-    assert sorted(digests) == sorted(run.digest for piece in study.pieces.values() for run in piece)
+    digests = {id(run): run.digest for run in study.runs}
+    assert len(set(digests.values())) == len(study.runs) == 7 * 8 * 4 * 10 + 37 * 4 * 2 * 5 + 9 * 4 * 2 * 5
+    for parts in (study.pieces, study.variants):
+        assert sorted(id(run) for runs in parts.values() for run in runs) == sorted(digests)
     assert all(max(window.high for window in run.testing.bins) >= 1000 for run in study.runs)
-    pairs = {(run.task.kind, run.model.name) for run in study.runs}
-    assert {(e.task, e.model) for f in study.findings for e in f.expects} <= pairs
-    assert all(judged.verdict == "not tested" for judged in judge(study.findings, []))
+    assert {name for comparison in study.comparisons for name in comparison.variants} == set(study.variants)
+    pairs = {(run.task.kind, variant) for variant, runs in study.variants.items() for run in runs}
+    assert {(e.task, e.variant) for f in study.findings for e in f.expects} <= pairs
+    assert all(judged.verdict == "not tested" for judged in judge(study.findings, {}))

@@ -16,11 +16,12 @@ from assay.cli_theory import prove, report_theory, size
 from assay.description import BadInput, suggestion
 from assay.models.registry import MODELS
 from assay.registry import Entry
-from assay.studies import RESULTS, STUDIES, study_named
+from assay.studies import RESULTS, STUDIES, Study, study_named
 from assay.tasks import TASKS, task_class
 from assay.theory.registry import CLAIMS
 
 if TYPE_CHECKING:
+    from assay.report.about import About
     from assay.spec import RunSpec
 
 app = typer.Typer(
@@ -196,7 +197,7 @@ def report(
         report_theory(store or RESULTS / "theory.json", out or Path("reports/theory"))
         return
     from assay.record import Store
-    from assay.report.study import About, write
+    from assay.report.study import write
     from assay.terminal import console
 
     asked = study_named(name)
@@ -207,12 +208,24 @@ def report(
         source, records = shipped, Store.open(shipped).select(runs)
     if not records:
         raise BadInput(f"{source} has no record of this study; make them with: assay study {name} --store {source}")
-    title = Path(name).stem
-    folder = out or Path("reports") / title
+    folder = out or Path("reports") / Path(name).stem
     with console(stderr=True).status("drawing"):
-        about = About(title, asked.about, f"assay study {name}", asked.findings)
-        files = write(about, records, len(runs) - len(records), folder)
+        files = write(about_study(name, asked), records, len(runs) - len(records), folder)
     typer.echo(f"wrote {len(files)} files from {source.name}; open {folder / 'index.html'}")
+
+
+def about_study(name: str, asked: Study) -> About:
+    """What the page of a study says beside its records."""
+    from assay.report.about import About
+
+    variants: dict[str, dict[str, list[str]]] = {}
+    for variant, runs in asked.variants.items():
+        of = variants.setdefault(variant, {})
+        for run in runs:
+            of.setdefault(run.task.kind, []).append(run.digest)
+    pieces = {piece: [run.digest for run in runs] for piece, runs in asked.pieces.items()}
+    command = f"assay study {name}"
+    return About(Path(name).stem, asked.about, command, asked.findings, asked.comparisons, variants, pieces)
 
 
 @app.command()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from assay.description import BadInput
-from assay.report.study import About, write
+from assay.report.about import About
+from assay.report.study import write
 from tests.report.test_tables import record
 
 
@@ -58,12 +59,13 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path):
 def test_findings_and_their_evidence_are_on_the_page(tmp_path: Path):
     from assay.findings import Expectation, Finding
 
-    said = Expectation(task="parity", model="gru", outcome="fails", up_to="Bin0")
-    finding = Finding(name="gates", says="A GRU fails.", source="nobody", expects=(said,))
-    about = About("mine", "What is asked?", "assay study mine", [finding])
-    write(about, [record(0), record(1)], 0, tmp_path)
+    said = Expectation(task="parity", variant="gru", outcome="fails", up_to="Bin0")
+    finding = Finding(name="gates", says="A GRU fails on (aa)* and (ab)*.", source="nobody", expects=(said,))
+    records = [record(0), record(1)]
+    variants = {"gru": {"parity": [r.digest for r in records]}}
+    write(About("mine", "What is asked?", "assay study mine", [finding], variants=variants), records, 0, tmp_path)
     markdown = (tmp_path / "index.md").read_text()
     assert (
-        "| gates | A GRU fails. | nobody | does not hold | gru on parity: 2 of 2 (34-100 %), expected: fails |"
-        in markdown
+        "| gates | A GRU fails on (aa)\\* and (ab)\\*. | nobody | does not hold "
+        "| ✗ gru on parity: 2 of 2 (34-100 %), expected: fails |" in markdown
     )

@@ -26,9 +26,9 @@ from assay.record import Point
 from assay.spec import RunSpec, Training
 from assay.tasks.task import Task
 
-# Both with room to spare: an H200 was seen to need 0.3 to 1.1 seconds, and less than 0.2 of a step.
-REBUILDING = 1.5  # seconds that a new population costs on a GPU, about
-FIXED = 0.2  # about the share of a GPU's step that does not shrink with its slots
+# An H200 was seen to need 0.3 to 1.1 seconds, and less than 0.2 of a step.
+REBUILDING = 1.5  # seconds that a new population costs on a GPU
+FIXED = 0.2  # the share of a GPU's step that does not shrink with its slots
 
 Stopped = Literal["solved", "steps", "diverged"]
 

@@ -27,11 +27,14 @@ LONG = 40  # letters of a cell that may be broken into lines
 class Page:
     """Headings, words, charts and tables, in the order in which they are given."""
 
-    def __init__(self, title: str, about: str) -> None:
+    def __init__(self, title: str, about: str, style: str = STYLE) -> None:
         self.markdown = [f"# {title}", "", about, ""]
-        self.web = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"]
+        self.web = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{style}</style>"]
         self.web += [f"<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p>"]
         self.files: dict[str, str | bytes] = {}
+
+    def words(self, heading: str, text: str) -> None:
+        self.web += [self._head(heading, text)]
 
     def chart(self, name: str, chart: alt.TopLevelMixin | None, heading: str, text: str) -> None:
         from assay.report import figures
@@ -39,19 +42,28 @@ class Page:
         if chart is None:
             return
         svg, png = figures.draw(chart)
-        self.markdown += [f"## {heading}", "", text, "", f"![{heading}]({name}.png)", ""]
-        self.web += [f"<h2>{heading}</h2><p>{html.escape(text, quote=False)}</p><figure>{svg}</figure>"]
+        self.web += [f"{self._head(heading, text)}<figure>{svg}</figure>"]
+        self.markdown += [f"![{heading or name}]({name}.png)", ""]
         self.files |= {f"{name}.svg": svg, f"{name}.png": png}
 
-    def table(self, heading: str, header: Sequence[str], rows: Iterable[Sequence[str]], text: str = "") -> None:
+    def table(
+        self, heading: str, header: Sequence[str], rows: Iterable[Sequence[str]], text: str = "", kind: str = ""
+    ) -> None:
+        """A value may have several lines; `kind` is a class of the page's style."""
         rows = list(rows)
-        self.markdown += [f"## {heading}", "", *([text, ""] if text else [])]
+        self.web += [self._head(heading, text)]
         self.markdown += [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-        self.markdown += [*(f"| {' | '.join(value.replace('|', '&#124;') for value in row)} |" for row in rows), ""]
-        self.web += [f"<h2>{heading}</h2>{f'<p>{html.escape(text, quote=False)}</p>' if text else ''}"]
-        self.web += ["<div class=wide><table><tr>", *(f"<th>{html.escape(name)}</th>" for name in header), "</tr>"]
+        self.markdown += [*(f"| {' | '.join(map(_in_markdown, row))} |" for row in rows), ""]
+        opened = f"<table class={kind}>" if kind else "<table>"
+        self.web += [f"<div class=wide>{opened}<tr>", *(f"<th>{html.escape(name)}</th>" for name in header), "</tr>"]
         self.web += ["<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows]
         self.web += ["</table></div>"]
+
+    def _head(self, heading: str, text: str) -> str:
+        """What stands above: written in Markdown, given as HTML; either may be left out."""
+        self.markdown += [*([f"## {heading}", ""] if heading else []), *([text, ""] if text else [])]
+        title = f"<h2>{heading}</h2>" if heading else ""
+        return title + (f"<p>{html.escape(text, quote=False)}</p>" if text else "")
 
     def facts(self, facts: Sequence[str]) -> None:
         self.markdown += [*(f"- {fact}" for fact in facts), ""]
@@ -63,8 +75,13 @@ class Page:
         return [_save(folder / name, data) for name, data in sorted(files.items())]
 
 
+def _in_markdown(value: str) -> str:
+    return value.replace("|", "&#124;").replace("*", "\\*").replace("\n", "<br>")
+
+
 def _cell(value: str) -> str:
-    return f"<td{' class=long' if len(value) > LONG else ''}>{html.escape(value)}</td>"
+    kind = " class=lines" if "\n" in value else " class=long" if len(value) > LONG else ""
+    return f"<td{kind}>{html.escape(value).replace(chr(10), '<br>')}</td>"
 
 
 def _save(path: Path, data: str | bytes) -> Path:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
+from assay.findings import right_up_to
 from assay.record import Record
 
 
@@ -74,6 +75,10 @@ class Cell:
             return counts[0][0]
         return ", ".join(f"{count} {name}" for name, count in counts)
 
+    def right(self, up_to: str) -> list[Record]:
+        """The seeds that are right in every bin up to this one."""
+        return [record for record in self.records if right_up_to(record, up_to)]
+
     def accuracy(self, bin_: str, probe: str = "") -> float | None:
         """The mean share of right sequences over the seeds, a divergence counting as 0."""
         if not any(record.score(bin_, probe) for record in self.finished):
@@ -83,7 +88,7 @@ class Cell:
 
     @property
     def steps_to_solve(self) -> float | None:
-        return median(r.solved_at or r.steps for r in self.solved) if self.solved else None
+        return median_steps(self.solved)
 
     @property
     def seconds_to_solve(self) -> float | None:
@@ -122,6 +127,11 @@ def cells(records: Iterable[Record]) -> list[Cell]:
         Cell(group[0].task, group[0].model, setting, tuple(sorted(group, key=lambda r: r.seed)))
         for group, setting in zip(found, settings, strict=True)
     ]
+
+
+def median_steps(records: Sequence[Record]) -> float | None:
+    """Steps until validation was right, of runs that got there."""
+    return median(record.solved_at or record.steps for record in records) if records else None
 
 
 def bins(of: Iterable[Cell]) -> list[str]:
