@@ -1,0 +1,61 @@
+"""The records of a study by variant and task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from assay.description import BadInput, suggestion
+from assay.findings import chosen
+from assay.record import Record
+from assay.report.tables import Cell, cells
+
+Asked = Mapping[str, Mapping[str, Sequence[str]]]  # digests by variant and task
+Place = tuple[str, str]  # a variant and a task
+
+
+class Grid:
+    """Of each variant and task that has records: its cells, the one that validation chose, and all runs as one."""
+
+    def __init__(self, asked: Asked, records: Iterable[Record]) -> None:
+        self.asked = asked
+        self.variants: dict[str, list[Record]] = {}
+        self.cells: dict[Place, list[Cell]] = {}
+        self.chosen: dict[Place, Cell] = {}
+        self.pooled: dict[Place, Cell] = {}
+        found = {record.digest: record for record in records}
+        for variant, tasks in asked.items():
+            self.variants[variant] = []
+            for task, digests in tasks.items():
+                mine = [found[digest] for digest in digests if digest in found]
+                self.variants[variant] += mine
+                if mine:
+                    self._place(variant, task, mine)
+
+    def _place(self, variant: str, task: str, records: list[Record]) -> None:
+        rivals = [Cell(task, variant, cell.setting, cell.records) for cell in cells(records)]
+        best = chosen(records)[0]
+        self.cells[variant, task] = rivals
+        self.chosen[variant, task] = next(cell for cell in rivals if cell.records[0] is best)
+        self.pooled[variant, task] = Cell(task, variant, "", tuple(records))
+
+    def tasks(self, variants: Iterable[str]) -> list[str]:
+        """The tasks that any of these variants was asked, in the order of the study."""
+        for variant in variants:
+            if variant not in self.asked:
+                raise BadInput(f"a comparison names '{variant}', which is no variant{suggestion(variant, self.asked)}")
+        return list(dict.fromkeys(task for variant in variants for task in self.asked[variant]))
+
+    def of(self, variants: Sequence[str]) -> list[Place]:
+        """Every place of these variants, whether it has records or not."""
+        tasks = self.tasks(variants)
+        return [(variant, task) for variant in variants for task in tasks]
+
+
+def last_bin(cell: Cell) -> str:
+    """The longest test bin."""
+    bins = cell.records[0].spec["testing"]["bins"]
+    return str(max(bins, key=lambda window: int(window["high"]))["name"])
+
+
+def rate(record: Record) -> float:
+    return float(record.spec["training"]["lr"])

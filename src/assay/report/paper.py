@@ -1,0 +1,228 @@
+"""The page of a study that repeats a paper: its findings judged, its table re-made, and what is compared beside it."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from assay.findings import Comparison, judge
+from assay.record import Record
+from assay.report import files, judged
+from assay.report.about import About
+from assay.report.facts import each, facts, minutes
+from assay.report.grid import Grid, Place, last_bin
+from assay.report.page import STYLE, Page
+from assay.report.tables import Cell, in_percent, median_steps, percent, wilson
+
+UP_TO = "Bin1"  # as far as the first paper looked
+TROUBLE = ("diverged", "collapsed")
+MORE_STYLE = """
+table.grid th,table.grid td{text-align:center;padding:.25rem .4rem}
+table.grid th:first-child,table.grid td:first-child{text-align:left}
+td.lines{font-size:12.5px;line-height:1.35}
+table.findings th,table.findings td{text-align:left;vertical-align:top;white-space:normal;min-width:5rem}
+table.findings td.lines{white-space:nowrap}
+"""
+
+
+def write(about: About, records: Sequence[Record], missing: int, folder: Path) -> list[Path]:
+    """Write the page, its charts and the files beside it; returns the files."""
+    grid, page = Grid(about.variants, records), Page(about.title, about.asks, STYLE + MORE_STYLE)
+    first, *others = about.comparisons
+    judgements = judge(about.findings, grid.variants)
+    page.words("In short", "")
+    page.facts(
+        [
+            *judged.in_short(judgements),
+            f"{len(records):,} of {len(records) + missing:,} runs, {minutes(records) / 60:.1f} hours of work.",
+        ]
+    )
+    if judgements:
+        judged.findings(page, judgements, grid)
+    _first(page, grid, first)
+    _robustness(page, grid, first)
+    _divergence(page, grid, first, about)
+    for comparison in others:
+        page.table(
+            comparison.title,
+            *_table(grid.chosen, grid, comparison, _seeds_and_steps),
+            f"{comparison.says} Seeds that are right up to {UP_TO}, their 95 % interval in %, and their median steps.",
+            "grid",
+        )
+    _cost(page, about, records)
+    page.facts(
+        [
+            *facts(records, missing),
+            f"Made by `{about.command}`. Beside this page: cells.csv (every cell with all its numbers), findings.csv "
+            "(every expectation), table.tex (the first table).",
+        ]
+    )
+    page.files |= {
+        "cells.csv": files.cells_csv(grid, UP_TO),
+        "findings.csv": files.findings_csv(judgements, grid),
+        "table.tex": files.table_tex(grid, first, UP_TO, about.command),
+    }
+    return page.save(folder)
+
+
+def headline(about: About, records: Sequence[Record]) -> list[list[str]]:
+    """The first comparison in short, header first: in how many seeds is it right up to Bin1?"""
+    grid = Grid(about.variants, records)
+    header, rows = _table(grid.chosen, grid, about.comparisons[0], lambda cell: _count(cell.right(UP_TO), cell))
+    return [header, *rows]
+
+
+def _first(page: Page, grid: Grid, first: Comparison) -> None:
+    from assay.report import paper_figures as figures
+
+    page.chart(
+        "table",
+        figures.table(grid, first.variants, UP_TO),
+        first.title,
+        f"{first.says} Seeds that are right in every tested sequence up to {UP_TO}, and up to the longest lengths "
+        "tested; of several settings, the one that validation likes best. Blank: not run.",
+    )
+    page.table(
+        "",
+        *_table(grid.chosen, grid, first, _accuracy_and_seeds),
+        f"In each cell the mean share of right sequences in {UP_TO} in %; the seeds that are right up to {UP_TO}; and, "
+        "in brackets, Wilson's 95 % interval of their share in %.",
+        "grid",
+    )
+    page.table(
+        "How far it carries",
+        *_table(grid.chosen, grid, first, _to_the_end),
+        "The same for the last bin: the mean share of right sequences in it, and the seeds that are right to its end.",
+        "grid",
+    )
+    page.chart(
+        "by-length",
+        figures.by_length(grid, first.variants),
+        "Accuracy against length",
+        "Right sequences by length: lines are means over the seeds of the chosen setting, dots are seeds (larger where "
+        "several agree). Each bin is cut into up to three stretches of length. Dashed: where the lengths of training "
+        "end. Lines that coincide are drawn side by side. A run that diverged counts as 0.",
+    )
+
+
+def _table(
+    cells: Mapping[Place, Cell], grid: Grid, comparison: Comparison, said: Callable[[Cell], str]
+) -> tuple[list[str], list[list[str]]]:
+    """Variants down, tasks across; a cell that was not run is empty."""
+    tasks = grid.tasks(comparison.variants)
+    rows = []
+    for variant in comparison.variants:
+        mine = (cells.get((variant, task)) for task in tasks)
+        rows.append([variant, *("" if cell is None else said(cell) for cell in mine)])
+    return ["", *tasks], rows
+
+
+def _accuracy_and_seeds(cell: Cell) -> str:
+    return f"{percent(cell.accuracy(UP_TO))}\n{_with_interval(cell.right(UP_TO), cell)}"
+
+
+def _to_the_end(cell: Cell) -> str:
+    last = last_bin(cell)
+    return f"{percent(cell.accuracy(last))}\n{_with_interval(cell.right(last), cell)}"
+
+
+def _seeds_and_steps(cell: Cell) -> str:
+    right = cell.right(UP_TO)
+    steps = median_steps(right)
+    return _with_interval(right, cell) + ("" if steps is None else f"\n{steps:.0f} steps")
+
+
+def _count(some: Sequence[Record], cell: Cell) -> str:
+    return f"{len(some)} of {len(cell.records)}"
+
+
+def _with_interval(some: Sequence[Record], cell: Cell) -> str:
+    return f"{_count(some, cell)} ({in_percent(wilson(len(some), len(cell.records)))})"
+
+
+def _robustness(page: Page, grid: Grid, first: Comparison) -> None:
+    from assay.report import paper_figures as figures
+
+    page.chart(
+        "by-rate",
+        figures.by_rate(grid, first.variants, UP_TO),
+        "Robustness",
+        f"Seeds that are right up to {UP_TO}, by learning rate: no setting is chosen here. Blank: not run.",
+    )
+    page.table(
+        "",
+        *_table(grid.pooled, grid, first, _pooled),
+        f"All runs at all learning rates: those that are right up to {UP_TO}, their 95 % interval in %, their median "
+        "steps, and how many runs diverged or collapsed to one answer, if any.",
+        "grid",
+    )
+
+
+def _pooled(cell: Cell) -> str:
+    ends: Counter[str] = Counter(record.verdict for record in cell.records)
+    return "\n".join([_seeds_and_steps(cell), *(f"{ends[end]} {end}" for end in TROUBLE if ends[end])])
+
+
+def _divergence(page: Page, grid: Grid, first: Comparison, about: About) -> None:
+    from assay.report import paper_figures as figures
+
+    ended = {variant: _diverged(grid, variant) for variant in first.variants}
+    counts = ", ".join(f"{variant} {len(some)}" for variant, some in ended.items() if some)
+    said = (
+        f"Runs that diverged, at all learning rates and on all tasks: {counts}."
+        if counts
+        else "None of the runs above diverged."
+    )
+    suspects = {e.variant for f in about.findings for e in f.expects if e.outcome not in ("solves", "fails")}
+    shown = [_worst(grid, variant) for variant, some in ended.items() if some or variant in suspects]
+    if not any(shown):
+        page.words("What divergence looks like", said)
+        return
+    page.chart(
+        "divergence",
+        figures.losses([cell for cell in shown if cell], UP_TO),
+        "What divergence looks like",
+        f"{said} Training loss, a line for each run and a panel for each learning rate, on the task on which most of a "
+        "model's runs diverged (else collapsed, or were censored). A cross: a run diverged here; it has the height of "
+        "the last loss that was noted.",
+    )
+
+
+def _diverged(grid: Grid, variant: str) -> list[Record]:
+    return [r for r in grid.variants[variant] if r.verdict == "diverged"]
+
+
+def _worst(grid: Grid, variant: str) -> Cell | None:
+    """A variant's runs on the task that gave it most trouble."""
+
+    def trouble(cell: Cell) -> tuple[int, int]:
+        ends = [record.verdict for record in cell.records]
+        return ends.count("diverged"), sum(end in ("diverged", "collapsed", "censored") for end in ends)
+
+    return max((cell for place, cell in grid.pooled.items() if place[0] == variant), key=trouble, default=None)
+
+
+def _cost(page: Page, about: About, records: Sequence[Record]) -> None:
+    found = {record.digest: record for record in records}
+    rows = []
+    for piece, digests in about.pieces.items():
+        mine = [found[digest] for digest in digests if digest in found]
+        rows.append(
+            [
+                piece,
+                f"{len(mine):,} of {len(digests):,}",
+                f"{minutes(mine):.1f}" if mine else "",
+                each(r.device for r in mine),
+                each(r.commit or "unknown" for r in mine),
+                f"{about.command} --piece {shlex.quote(piece)}",
+            ]
+        )
+    if rows:
+        page.table(
+            "What it took",
+            ("piece", "runs", "minutes", "device", "commit", "command"),
+            rows,
+            "Runs recorded of runs asked for, and the minutes of work that they took.",
+        )

@@ -1,0 +1,231 @@
+"""A page read back, and its figures computed again from plain records, with nothing of what made the page."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from assay.record import Record
+from assay.studies import Study
+
+BINS = ["Bin0", "Bin1", "Bin2"]
+Table = list[list[str]]
+
+
+# -- reading a page --
+
+
+def tables(folder: Path) -> dict[str, Table]:
+    """The tables of the Markdown page, header first, by their heading; a second one under it is named `heading 2`."""
+    found: dict[str, Table] = {}
+    heading, inside = "", False
+    for line in (folder / "index.md").read_text().splitlines():
+        if line.startswith("## "):
+            heading = line[3:]
+        if line.startswith("|"):
+            name = heading
+            if not inside and heading in found:
+                heading = name = f"{heading} 2"
+            row = [cell.strip().replace("<br>", "\n").replace("\\*", "*") for cell in line[1:-1].split(" |")]
+            if not set(line) <= set("|-"):
+                found.setdefault(name, []).append(row)
+        inside = line.startswith("|")
+    return found
+
+
+class Cells(HTMLParser):
+    """The tables of the HTML page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: list[Table] = []
+        self.open = False
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+            self.open = True
+        elif tag == "br":
+            self.handle_data("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.open = self.open and tag not in ("td", "th")
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.tables[-1][-1][-1] += data
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+# -- the same figures, from plain data --
+
+
+class Plain:
+    """The records of a study as JSON data, by variant, task and learning rate."""
+
+    def __init__(self, asked: Study, records: list[Record]) -> None:
+        found = {record.digest: json.loads(record.model_dump_json()) for record in records}
+        self.all = list(found.values())
+        self.runs: dict[tuple[str, str], dict[float, list[dict[str, Any]]]] = {}
+        for variant, runs in asked.variants.items():
+            for run in runs:
+                rates = self.runs.setdefault((variant, run.task.kind), {})
+                if run.digest in found:
+                    rates.setdefault(run.training.lr, []).append(found[run.digest])
+        self.pieces = {
+            name: [found[run.digest] for run in runs if run.digest in found] for name, runs in asked.pieces.items()
+        }
+
+    def pooled(self, variant: str, task: str) -> list[dict[str, Any]]:
+        return [run for runs in self.runs.get((variant, task), {}).values() for run in runs]
+
+    def rate(self, variant: str, task: str) -> float | None:
+        """The one that validation likes best."""
+        rates = self.runs.get((variant, task), {})
+        return max(rates, key=lambda lr: liked(rates[lr]), default=None)
+
+    def chosen(self, variant: str, task: str) -> list[dict[str, Any]]:
+        rate = self.rate(variant, task)
+        return [] if rate is None else self.runs[variant, task][rate]
+
+
+def liked(runs: list[dict[str, Any]]) -> tuple[float, float, float]:
+    ends = []
+    for run in runs:
+        last = run["curve"][-1]["sequences"] if run["curve"] and run["stopped"] != "diverged" else {"": 0.0}
+        ends.append(sum(last.values()) / len(last))
+    stopped = sum(run["stopped"] == "solved" for run in runs) / len(runs)
+    return stopped, sum(ends) / len(ends), -median(run["steps"] for run in runs)
+
+
+def right(runs: list[dict[str, Any]], up_to: str) -> list[dict[str, Any]]:
+    needed = set(BINS[: BINS.index(up_to) + 1])
+    return [run for run in runs if needed <= {s["bin"] for s in run["scores"] if s["sequences"] == 1}]
+
+
+def accuracy(runs: list[dict[str, Any]], bin_: str) -> float | None:
+    shares = [[s["sequences"] for s in run["scores"] if s["bin"] == bin_] for run in runs if run["verdict"] != "failed"]
+    return mean(share[0] if share else 0.0 for share in shares) if any(shares) else None
+
+
+def interval(k: int, n: int) -> tuple[float, float]:
+    """The two shares p at which (k / n - p)^2 = z^2 p (1 - p) / n."""
+    a, b, c = 1 + 1.959964**2 / n, -(2 * k / n + 1.959964**2 / n), (k / n) ** 2
+    root = math.sqrt(max(0.0, b * b - 4 * a * c))
+    return max(0.0, (-b - root) / 2 / a), min(1.0, (-b + root) / 2 / a)
+
+
+def in_percent(k: int, n: int) -> str:
+    low, high = interval(k, n)
+    return f"{round(100 * low)}-{round(100 * high)}"
+
+
+def share(value: float | None) -> str:
+    return "-" if value is None else "100" if value == 1 else f"{math.floor(value * 1000) / 10}"
+
+
+def counted(runs: list[dict[str, Any]], up_to: str) -> str:
+    k, n = len(right(runs, up_to)), len(runs)
+    return f"{k} of {n} ({in_percent(k, n)})"
+
+
+def steps(runs: list[dict[str, Any]]) -> list[str]:
+    got = [run["solved_at"] or run["steps"] for run in right(runs, "Bin1")]
+    return [f"{median(got):.0f} steps"] if got else []
+
+
+def trouble(runs: list[dict[str, Any]]) -> list[str]:
+    ends = Counter(run["verdict"] for run in runs)
+    return [f"{ends[end]} {end}" for end in ("diverged", "collapsed") if ends[end]]
+
+
+def square(variants: tuple[str, ...], tasks: list[str], said: Any) -> Table:
+    return [["", *tasks], *([variant, *(said(variant, task) for task in tasks)] for variant in variants)]
+
+
+def lines(*parts: str) -> str:
+    return "\n".join(part for part in parts if part)
+
+
+def evidence(plain: Plain, expected: Any) -> tuple[int, int, str, str]:
+    """Count, runs, verdict (met, not met, neither, not run) and the line of an expectation."""
+    place = (expected.variant, expected.task)
+    solving = expected.outcome in ("solves", "fails")
+    runs = plain.chosen(*place) if solving else plain.pooled(*place)
+    named = f"{expected.variant} on {expected.task}"
+    if not runs:
+        return 0, 0, "not run", f"- {named}: not run"
+    k, n = len(right(runs, "Bin1")) if solving else sum(r["verdict"] == "diverged" for r in runs), len(runs)
+    if solving:
+        met = "met" if (k / n >= 0.5) == (expected.outcome == "solves") else "not met"
+        met = "neither" if 0.1 < k / n < 0.5 else met
+    else:
+        met = "met" if k / n >= 0.1 else "not met"
+    mark = {"met": "✓", "not met": "✗", "neither": "?"}[met]
+    said = f"{mark} {named}: {k} of {n}{'' if solving else ' diverged'} ({in_percent(k, n)} %)"
+    said += f", lr={plain.rate(*place)}" if solving else ""
+    return k, n, met, said if met == "met" else f"{said}, expected: {expected.outcome}"
+
+
+def verdict(plain: Plain, finding: Any) -> str:
+    met = {evidence(plain, expected)[2] for expected in finding.expects}
+    if "not run" in met:
+        return "not tested"
+    return "holds" if met == {"met"} else "does not hold" if met == {"not met"} else "in part"
+
+
+def recomputed(asked: Study, records: list[Record]) -> dict[str, Table]:
+    """Every table that a page of this study may have."""
+    plain, both = Plain(asked, records), ["parity", "dyck-1"]
+    first, depth = (comparison.variants for comparison in asked.comparisons)
+
+    def chosen(variant: str, task: str, said: Any) -> str:
+        runs = plain.chosen(variant, task)
+        return said(runs) if runs else ""
+
+    def near(runs: list[dict[str, Any]]) -> str:
+        return lines(share(accuracy(runs, "Bin1")), counted(runs, "Bin1"))
+
+    def far(runs: list[dict[str, Any]]) -> str:
+        return lines(share(accuracy(runs, "Bin2")), counted(runs, "Bin2"))
+
+    def robust(variant: str, task: str) -> str:
+        runs = plain.pooled(variant, task)
+        return lines(counted(runs, "Bin1"), *steps(runs), *trouble(runs)) if runs else ""
+
+    found = [["finding", "says", "source", "verdict", "evidence"]]
+    for f in asked.findings:
+        found.append([f.name, f.says, f.source, verdict(plain, f), lines(*(evidence(plain, e)[3] for e in f.expects))])
+    cost = [["piece", "runs", "minutes", "device", "commit", "command"]]
+    for name, mine in plain.pieces.items():
+        cost.append(
+            [
+                name,
+                f"{len(mine)} of {len(asked.pieces[name])}",
+                f"{sum(run['seconds']['train'] + run['seconds']['test'] for run in mine) / 60:.1f}" if mine else "",
+                ", ".join(sorted({run["device"] for run in mine})),
+                ", ".join(sorted({run["commit"] for run in mine})),
+                f"assay study mine.py --piece {name}",
+            ]
+        )
+    return {
+        "What the paper found, and what is found here": found,
+        "The first": square(first, both, lambda v, t: chosen(v, t, near)),
+        "How far it carries": square(first, both, lambda v, t: chosen(v, t, far)),
+        "Robustness": square(first, both, robust),
+        "Depth": square(depth, both, lambda v, t: chosen(v, t, lambda r: lines(counted(r, "Bin1"), *steps(r)))),
+        "What it took": cost,
+    }
