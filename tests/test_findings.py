@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.findings import Expectation, Finding, chosen, judge, right_up_to, settings
+from assay.findings import Expectation, Finding, chosen, judge, learned_up_to, right_up_to, settings
 from assay.record import Point, Record, Score
 from assay.spec import run_spec
 from assay.studies import study_named
@@ -37,10 +37,10 @@ def finding(**outcomes: str) -> Finding:
 @pytest.mark.parametrize(
     ("right", "outcome", "verdict"),
     [
-        ([2, 2, 3, 0], "solves", "holds"),
-        ([2, 1, 3, 0], "solves", "holds"),
-        ([2, 1, 1, 0], "solves", "in part"),
-        ([1, 1, 1, 0], "solves", "does not hold"),
+        ([2, 2, 3, 0], "learns", "holds"),
+        ([2, 1, 3, 0], "learns", "holds"),
+        ([2, 1, 1, 0], "learns", "in part"),
+        ([1, 1, 1, 0], "learns", "does not hold"),
         ([1, 1, 1, 0], "fails", "holds"),
         ([2, 1, 1, 0], "fails", "in part"),
         ([2, 2, 1, 0], "fails", "does not hold"),
@@ -54,11 +54,11 @@ def test_a_verdict_follows_from_the_seeds_that_are_right_up_to_bin1(right: list[
 
 def test_a_finding_about_several_variants_takes_all_of_them():
     records = {"gru": [record(0, 3)], "narrow": [record(0, 0)], "unborn": []}
-    assert judge([finding(gru="solves", narrow="fails")], records)[0].verdict == "holds"
-    assert judge([finding(gru="solves", narrow="solves")], records)[0].verdict == "in part"
-    assert judge([finding(gru="fails", narrow="solves")], records)[0].verdict == "does not hold"
-    assert judge([finding(gru="solves", elman="solves")], records)[0].verdict == "not tested"
-    assert judge([finding(gru="solves", unborn="solves")], records)[0].verdict == "not tested"
+    assert judge([finding(gru="learns", narrow="fails")], records)[0].verdict == "holds"
+    assert judge([finding(gru="learns", narrow="learns")], records)[0].verdict == "in part"
+    assert judge([finding(gru="fails", narrow="learns")], records)[0].verdict == "does not hold"
+    assert judge([finding(gru="learns", elman="learns")], records)[0].verdict == "not tested"
+    assert judge([finding(gru="learns", unborn="learns")], records)[0].verdict == "not tested"
 
 
 @pytest.mark.parametrize(("outcome", "end"), [("diverges", "diverged"), ("collapses", "collapsed")])
@@ -84,7 +84,7 @@ def test_validation_chooses_and_test_bins_do_not():
 
 
 def test_an_expectation_is_about_its_task_alone():
-    other = Expectation(task="dyck-1", variant="gru", outcome="solves")
+    other = Expectation(task="dyck-1", variant="gru", outcome="learns")
     (judged,) = judge([Finding(name="f", says="", source="", expects=(other,))], {"gru": [record(0, 3)]})
     assert judged.evidence[0].runs == ()
 
@@ -92,6 +92,35 @@ def test_an_expectation_is_about_its_task_alone():
 def test_settings_differ_in_more_than_the_seed():
     mine = [record(1, 3), record(0, 3), record(0, 3, lr=0.01)]
     assert settings(mine) == [mine[:2], mine[2:]]
+
+
+def test_nearly_all_is_learned_and_not_perfect():
+    def scored(share: float) -> Record:
+        made = record(0, 3)
+        return made.model_copy(update={"scores": tuple(s.model_copy(update={"sequences": share}) for s in made.scores)})
+
+    assert [learned_up_to(scored(share), "Bin2") for share in (0.94, 0.95, 1.0)] == [False, True, True]
+    assert [right_up_to(scored(share), "Bin2") for share in (0.94, 0.95, 1.0)] == [False, False, True]
+
+
+def test_the_best_moment_is_that_of_any_run_at_any_check():
+    """By the last validation bin, which is the longer one."""
+    moments = [(0.9, 0.2), (0.3, 0.7), (1.0, 0.1)]
+    runs = [
+        made.model_copy(
+            update={
+                "curve": tuple(
+                    Point(step=i, loss=1.0, sequences={"Val0": a, "Val1": b * (1 + seed) / 2}, answers={})
+                    for i, (a, b) in enumerate(moments)
+                )
+            }
+        )
+        for seed in range(2)
+        for made in [record(seed, 0, valid=0.0, lr=(seed + 1) * 1e-3)]
+    ]
+    (judged,) = judge([finding(gru="learns")], {"gru": runs})
+    assert len(judged.evidence[0].runs) == 1
+    assert judged.evidence[0].best_moment == 0.7
 
 
 def test_right_up_to_a_bin_means_all_before_it_too():

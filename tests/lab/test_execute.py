@@ -58,7 +58,8 @@ def test_a_record_says_everything():
     assert RunSpec(**record.spec) == short()
 
 
-def test_code_outside_of_a_checkout_may_be_told_its_commit(monkeypatch: pytest.MonkeyPatch):
+def test_a_copy_of_a_checkout_may_be_told_its_commit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("ASSAY_COMMIT", raising=False)
     monkeypatch.setenv("PATH", "")  # there is no git
     assert made_by() == ""
     monkeypatch.setenv("ASSAY_COMMIT", "0123456789ab")

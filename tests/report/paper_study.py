@@ -48,7 +48,7 @@ def expect(outcome, variant, *tasks):
 
 
 FINDINGS = [
-    Finding(name="gates", says="A GRU learns.", source="p. 1", expects=expect("solves", "gru", "parity", "dyck-1")),
+    Finding(name="gates", says="A GRU learns.", source="p. 1", expects=expect("learns", "gru", "parity", "dyck-1")),
     Finding(name="no gates", says="Without, not.", source="p. 2", expects=expect("fails", "elman", "parity", "dyck-1")),
     Finding(name="blows up", says="It does.", source="p. 3", expects=expect("diverges", "gru", "parity")),
 ]
@@ -93,12 +93,14 @@ def made_up(run: RunSpec) -> Record:
 
 def _score(place: int, right: bool, chance: random.Random) -> Score:
     shares = [1.0 if right else chance.randint(0, 3) / 4 for _ in range(4)]
+    if right and chance.random() < 0.3:
+        shares[3] = 0.875  # learned, and not perfect
     rows = tuple(
-        LengthScore(length=10 * place + 2 + 2 * i, rows=4, sequences=share, answers=share)
+        LengthScore(length=10 * place + 2 + 2 * i, rows=8, sequences=share, answers=share)
         for i, share in enumerate(shares)
     )
     mean = sum(shares) / 4
-    return Score(bin=f"Bin{place}", rows=16, shared=0, sequences=mean, answers=mean, favourite=0.5, lengths=rows)
+    return Score(bin=f"Bin{place}", rows=32, shared=0, sequences=mean, answers=mean, favourite=0.5, lengths=rows)
 
 
 def _point(step: int, good: bool, chance: random.Random) -> Point:

@@ -67,5 +67,5 @@ def test_findings_and_their_evidence_are_on_the_page(tmp_path: Path):
     markdown = (tmp_path / "index.md").read_text()
     assert (
         "| gates | A GRU fails on (aa)\\* and (ab)\\*. | nobody | does not hold "
-        "| ✗ gru on parity: 2 of 2 (34-100 %), expected: fails |" in markdown
+        "| ✗ gru on parity: 2 of 2 (34-100 %), 2 perfect, expected: fails |" in markdown
     )

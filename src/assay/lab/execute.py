@@ -153,16 +153,18 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
-    """The commit of this code, with + where files differ from it; outside of a checkout what ASSAY_COMMIT says, if
-    anything."""
+    """What ASSAY_COMMIT says, for copies of a checkout; else the commit of this code, with + where files differ from
+    it, and nothing where it is in no checkout."""
+    if said := os.environ.get("ASSAY_COMMIT"):
+        return said
     here = Path(__file__).parent
     git = ["git", "-C", str(here)]
     try:
         tracked = subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, check=False)
         if tracked.returncode:
-            return os.environ.get("ASSAY_COMMIT", "")
+            return ""
         head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
         changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("ASSAY_COMMIT", "")
+        return ""
     return head.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
-from assay.findings import Comparison, Evidence, Judgement
+from assay.findings import ABOUT_SEEDS, Comparison, Evidence, Judgement
 from assay.record import Verdict
 from assay.report.grid import Grid
 from assay.report.judged import chosen_setting
@@ -19,7 +19,7 @@ SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
 
 
 def cells_csv(grid: Grid, up_to: str) -> str:
-    """Every cell with all its numbers; steps are the median of the seeds that are right up to this bin."""
+    """Every cell with all its numbers; steps are the median of the seeds that have learned up to this bin."""
     places = [(cell, cell is grid.chosen[place]) for place, some in grid.cells.items() for cell in some]
     named = bins(cell for cell, _ in places)
     return _csv([_cell(cell, is_chosen, named, up_to) for cell, is_chosen in places])
@@ -30,13 +30,14 @@ def _cell(cell: Cell, is_chosen: bool, named: Sequence[str], up_to: str) -> dict
     row: dict[str, Any] = {"variant": cell.model, "task": cell.task, "setting": cell.setting}
     row |= {"chosen": "yes" if is_chosen else "no", "seeds": seeds}
     for name in named:
-        right = len(cell.right(name)) if name in own else None
-        low, high = (None, None) if right is None else wilson(right, seeds)
-        row |= {f"right up to {name}": right, f"low {name}": low, f"high {name}": high}
+        learned = len(cell.learned(name)) if name in own else None
+        low, high = (None, None) if learned is None else wilson(learned, seeds)
+        row |= {f"learned up to {name}": learned, f"low {name}": low, f"high {name}": high}
+        row |= {f"perfect up to {name}": len(cell.right(name)) if name in own else None}
         row |= {f"accuracy {name}": cell.accuracy(name)}
     verdicts = Counter(record.verdict for record in cell.records)
     row |= {verdict: verdicts[verdict] for verdict in get_args(Verdict)}
-    row |= {f"median steps to {up_to}": median_steps(cell.right(up_to))}
+    row |= {f"median steps to {up_to}": median_steps(cell.learned(up_to))}
     row |= {"seconds": sum(sum(record.seconds.values()) for record in cell.records)}
     row |= {"first wrong length": cell.first_failing_length}
     return row | {"parameters": sizes.parameters, "state floats": sizes.state_floats}
@@ -58,12 +59,13 @@ def _expected(judged: Judgement, piece: Evidence, grid: Grid) -> dict[str, Any]:
         "variant": expected.variant,
         "task": expected.task,
         "expected": expected.outcome,
-        "up to": expected.up_to if expected.outcome in ("solves", "fails") else "",
+        "up to": expected.up_to if expected.outcome in ABOUT_SEEDS else "",
         "setting": chosen_setting(piece, grid),
         "count": piece.count if runs else None,
         "runs": runs,
         "low": low,
         "high": high,
+        "best moment": piece.best_moment if expected.outcome in ABOUT_SEEDS and runs else None,
         "met": {True: "yes", False: "no", None: ""}[piece.met],
     }
 
@@ -86,7 +88,8 @@ def table_tex(grid: Grid, comparison: Comparison, up_to: str, command: str) -> s
     tasks = grid.tasks(comparison.variants)
     lines = [
         f"% {comparison.title}. Of the setting chosen by validation: mean share of right sequences of {up_to} in %;",
-        f"% below, seeds right up to {up_to} and Wilson's 95 % interval of their share in %. Made by: {command}",
+        f"% below, seeds that have learned up to {up_to} and Wilson's 95 % interval of their share in %.",
+        f"% Made by: {command}",
         f"\\begin{{tabular}}{{l{'c' * len(tasks)}}}",
         r"\hline",
         f"{' & '.join(['', *map(escaped, tasks)])} \\\\",
@@ -106,8 +109,8 @@ def _accuracy(cell: Cell | None, up_to: str) -> str:
 def _seeds(cell: Cell | None, up_to: str) -> str:
     if cell is None:
         return ""
-    right, seeds = len(cell.right(up_to)), len(cell.records)
-    return f"{{\\footnotesize {right}/{seeds} ({in_percent(wilson(right, seeds)).replace('-', '--')})}}"
+    learned, seeds = len(cell.learned(up_to)), len(cell.records)
+    return f"{{\\footnotesize {learned}/{seeds} ({in_percent(wilson(learned, seeds)).replace('-', '--')})}}"
 
 
 def escaped(text: str) -> str:

@@ -14,7 +14,10 @@ Place = tuple[str, str]  # a variant and a task
 
 
 class Grid:
-    """Of each variant and task that has records: its cells, the one that validation chose, and all runs as one."""
+    """Of each variant and task whose runs all have records: its cells, the one that validation chose, and all as one.
+
+    Of a place that is under way, those that learn soon are recorded first: it would look better than it is.
+    """
 
     def __init__(self, asked: Asked, records: Iterable[Record]) -> None:
         self.asked = asked
@@ -27,8 +30,8 @@ class Grid:
             self.variants[variant] = []
             for task, digests in tasks.items():
                 mine = [found[digest] for digest in digests if digest in found]
-                self.variants[variant] += mine
-                if mine:
+                if len(mine) == len(digests):
+                    self.variants[variant] += mine
                     self._place(variant, task, mine)
 
     def _place(self, variant: str, task: str, records: list[Record]) -> None:

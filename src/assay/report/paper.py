@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from assay.findings import Comparison, judge
+from assay.findings import ABOUT_SEEDS, Comparison, judge
 from assay.record import Record
 from assay.report import files, judged
 from assay.report.about import About
@@ -48,7 +48,7 @@ def write(about: About, records: Sequence[Record], missing: int, folder: Path) -
         page.table(
             comparison.title,
             *_table(grid.chosen, grid, comparison, _seeds_and_steps),
-            f"{comparison.says} Seeds that are right up to {UP_TO}, their 95 % interval in %, and their median steps.",
+            f"{comparison.says} Seeds that have learned up to {UP_TO}, their 95 % interval in %, their median steps.",
             "grid",
         )
     _cost(page, about, records)
@@ -68,9 +68,9 @@ def write(about: About, records: Sequence[Record], missing: int, folder: Path) -
 
 
 def headline(about: About, records: Sequence[Record]) -> list[list[str]]:
-    """The first comparison in short, header first: in how many seeds is it right up to Bin1?"""
+    """The first comparison in short, header first: in how many seeds is it learned up to Bin1?"""
     grid = Grid(about.variants, records)
-    header, rows = _table(grid.chosen, grid, about.comparisons[0], lambda cell: _count(cell.right(UP_TO), cell))
+    header, rows = _table(grid.chosen, grid, about.comparisons[0], lambda cell: _count(cell.learned(UP_TO), cell))
     return [header, *rows]
 
 
@@ -81,20 +81,21 @@ def _first(page: Page, grid: Grid, first: Comparison) -> None:
         "table",
         figures.table(grid, first.variants, UP_TO),
         first.title,
-        f"{first.says} Seeds that are right in every tested sequence up to {UP_TO}, and up to the longest lengths "
-        "tested; of several settings, the one that validation likes best. Blank: not run.",
+        f"{first.says} Above, seeds that have learned up to {UP_TO}: right in at least {judged.LEARNED_IN_PERCENT} of "
+        "the sequences of each bin. Below, seeds that are perfect up to the longest lengths tested. Of several "
+        "settings, the one that validation likes best. Blank: not run, or not all of its runs.",
     )
     page.table(
         "",
         *_table(grid.chosen, grid, first, _accuracy_and_seeds),
-        f"In each cell the mean share of right sequences in {UP_TO} in %; the seeds that are right up to {UP_TO}; and, "
-        "in brackets, Wilson's 95 % interval of their share in %.",
+        f"In each cell the mean share of right sequences in {UP_TO} in %; the seeds that have learned up to {UP_TO}, "
+        "and in brackets Wilson's 95 % interval of their share in %; and those of them that are perfect.",
         "grid",
     )
     page.table(
         "How far it carries",
         *_table(grid.chosen, grid, first, _to_the_end),
-        "The same for the last bin: the mean share of right sequences in it, and the seeds that are right to its end.",
+        "The mean share of right sequences in the last bin in %, and the seeds that are perfect to its end.",
         "grid",
     )
     page.chart(
@@ -120,7 +121,8 @@ def _table(
 
 
 def _accuracy_and_seeds(cell: Cell) -> str:
-    return f"{percent(cell.accuracy(UP_TO))}\n{_with_interval(cell.right(UP_TO), cell)}"
+    perfect = f"\n{len(cell.right(UP_TO))} perfect" if cell.learned(UP_TO) else ""
+    return f"{percent(cell.accuracy(UP_TO))}\n{_with_interval(cell.learned(UP_TO), cell)}{perfect}"
 
 
 def _to_the_end(cell: Cell) -> str:
@@ -129,9 +131,9 @@ def _to_the_end(cell: Cell) -> str:
 
 
 def _seeds_and_steps(cell: Cell) -> str:
-    right = cell.right(UP_TO)
-    steps = median_steps(right)
-    return _with_interval(right, cell) + ("" if steps is None else f"\n{steps:.0f} steps")
+    learned = cell.learned(UP_TO)
+    steps = median_steps(learned)
+    return _with_interval(learned, cell) + ("" if steps is None else f"\n{steps:.0f} steps")
 
 
 def _count(some: Sequence[Record], cell: Cell) -> str:
@@ -149,13 +151,13 @@ def _robustness(page: Page, grid: Grid, first: Comparison) -> None:
         "by-rate",
         figures.by_rate(grid, first.variants, UP_TO),
         "Robustness",
-        f"Seeds that are right up to {UP_TO}, by learning rate: no setting is chosen here. Blank: not run.",
+        f"Seeds that have learned up to {UP_TO}, by learning rate: no setting is chosen here. Blank: not run.",
     )
     page.table(
         "",
         *_table(grid.pooled, grid, first, _pooled),
-        f"All runs at all learning rates: those that are right up to {UP_TO}, their 95 % interval in %, their median "
-        "steps, and how many runs diverged or collapsed to one answer, if any.",
+        f"All runs at all learning rates: those that have learned up to {UP_TO}, their 95 % interval in %, their "
+        "median steps, and how many runs diverged or collapsed to one answer, if any.",
         "grid",
     )
 
@@ -175,7 +177,7 @@ def _divergence(page: Page, grid: Grid, first: Comparison, about: About) -> None
         if counts
         else "None of the runs above diverged."
     )
-    suspects = {e.variant for f in about.findings for e in f.expects if e.outcome not in ("solves", "fails")}
+    suspects = {e.variant for f in about.findings for e in f.expects if e.outcome not in ABOUT_SEEDS}
     shown = [_worst(grid, variant) for variant, some in ended.items() if some or variant in suspects]
     if not any(shown):
         page.words("What divergence looks like", said)

@@ -11,7 +11,7 @@ from typing import Any
 
 import altair as alt
 
-from assay.findings import right_up_to
+from assay.findings import learned_up_to
 from assay.record import LengthScore, Record
 from assay.report.figures import SCALE, dressed
 from assay.report.grid import Grid, last_bin, rate
@@ -19,10 +19,10 @@ from assay.report.tables import Cell
 
 # Okabe and Ito's colours, without the yellow that a white page swallows.
 COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#E69F00", "#000000", "#CC79A7")
-ENDS = {"not right": "#999999", "collapsed": "#E69F00", "diverged": "#D55E00"}
+ENDS = {"not learned": "#999999", "collapsed": "#E69F00", "diverged": "#D55E00"}
 STRETCHES = 3  # of each bin: a point for each length would be noise, and many thousands of them
 LENGTHS = [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000]  # that axes name
-LOSSES = [round(figure * 10.0**power, 6) for power in range(-6, 4) for figure in (1, 3)]
+LOSSES = [round(figure * 10.0**power, 9) for power in range(-9, 4) for figure in (1, 3)]
 APART = 1.5  # pixels between lines that would hide one another
 COLUMNS = 4
 
@@ -30,25 +30,25 @@ Rows = list[dict[str, Any]]
 
 
 def table(grid: Grid, variants: Sequence[str], up_to: str) -> alt.TopLevelMixin:
-    """Tasks across, variants down, twice: seeds that are right up to one bin, and up to the last."""
+    """Tasks across, variants down, twice: seeds that have learned up to a bin, and that are perfect up to the last."""
     tasks = grid.tasks(variants)
     near: Rows = []
     far: Rows = []
     for place in grid.of(variants):
         if cell := grid.chosen.get(place):
-            near.append(_share(cell, up_to))
-            far.append(_share(cell, last_bin(cell)))
+            near.append(_share(cell, cell.learned(up_to)))
+            far.append(_share(cell, cell.right(last_bin(cell))))
     size = {"width": alt.Step(92), "height": alt.Step(27)}
     charts = [
         _map(rows, "task", tasks, variants).properties(title=title, **size)
-        for rows, title in ((near, f"Right up to {up_to}"), (far, "Right up to the longest lengths tested"))
+        for rows, title in ((near, f"Learned up to {up_to}"), (far, "Perfect up to the longest lengths tested"))
     ]
     return dressed(alt.vconcat(*charts, spacing=25))
 
 
-def _share(cell: Cell, up_to: str) -> dict[str, Any]:
-    right, seeds = len(cell.right(up_to)), len(cell.records)
-    return {"task": cell.task, "model": cell.model, "share": right / seeds, "text": f"{right} of {seeds}"}
+def _share(cell: Cell, some: Sequence[Record]) -> dict[str, Any]:
+    count, seeds = len(some), len(cell.records)
+    return {"task": cell.task, "model": cell.model, "share": count / seeds, "text": f"{count} of {seeds}"}
 
 
 def by_rate(grid: Grid, variants: Sequence[str], up_to: str) -> alt.TopLevelMixin:
@@ -68,9 +68,9 @@ def _rates(cell: Cell, up_to: str) -> Rows:
     rows = []
     for lr in sorted({rate(record) for record in cell.records}):
         mine = [record for record in cell.records if rate(record) == lr]
-        right = sum(right_up_to(record, up_to) for record in mine)
-        text = f"{right}/{len(mine)}"
-        rows.append({"rate": f"{lr:g}", "model": cell.model, "share": right / len(mine), "text": text})
+        learned = sum(learned_up_to(record, up_to) for record in mine)
+        text = f"{learned}/{len(mine)}"
+        rows.append({"rate": f"{lr:g}", "model": cell.model, "share": learned / len(mine), "text": text})
     return rows
 
 
@@ -198,8 +198,8 @@ def losses(cells: Iterable[Cell], up_to: str) -> alt.TopLevelMixin:
         for i, lr in enumerate(sorted({rate(record) for record in cell.records})):
             mine = [record for record in cell.records if rate(record) == lr]
             panel = _curves(mine, up_to, span, steps, named=i == 0)
-            panels.append(panel.properties(title=f"{cell.model} on {cell.task}, lr={lr:g}"))
-        rows.append(alt.concat(*panels, columns=COLUMNS, spacing=18))
+            panels.append(panel.properties(title=alt.Title(f"lr={lr:g}", fontSize=12, fontWeight="normal", offset=4)))
+        rows.append(alt.concat(*panels, columns=COLUMNS, spacing=18, title=f"{cell.model} on {cell.task}"))
     return dressed(alt.vconcat(*rows, spacing=25))
 
 
@@ -212,7 +212,7 @@ def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], st
         points += [at | {"step": point.step, "loss": float(f"{point.loss:.4g}")} for point in known]
         if record.verdict == "diverged":
             crosses.append(at | {"step": record.steps, "loss": known[-1].loss if known else span[1]})
-    colour = _colour("end:N", [_right(up_to), *ENDS], [COLOURS[0], *ENDS.values()])
+    colour = _colour("end:N", [_learned(up_to), *ENDS], [COLOURS[0], *ENDS.values()])
     x = alt.X(
         "step:Q",
         scale=alt.Scale(domain=[0, steps], nice=False),
@@ -239,10 +239,10 @@ def _sound(loss: float) -> bool:
 
 
 def _end(record: Record, up_to: str) -> str:
-    if right_up_to(record, up_to):
-        return _right(up_to)
-    return record.verdict if record.verdict in ENDS else "not right"
+    if learned_up_to(record, up_to):
+        return _learned(up_to)
+    return record.verdict if record.verdict in ENDS else "not learned"
 
 
-def _right(up_to: str) -> str:
-    return f"right up to {up_to}"
+def _learned(up_to: str) -> str:
+    return f"learned up to {up_to}"

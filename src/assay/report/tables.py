@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
-from assay.findings import right_up_to
+from assay.findings import learned_up_to, right_up_to
 from assay.record import Record
 
 
@@ -76,8 +76,12 @@ class Cell:
         return ", ".join(f"{count} {name}" for name, count in counts)
 
     def right(self, up_to: str) -> list[Record]:
-        """The seeds that are right in every bin up to this one."""
+        """The seeds that are right in every sequence of every bin up to this one."""
         return [record for record in self.records if right_up_to(record, up_to)]
+
+    def learned(self, up_to: str) -> list[Record]:
+        """The seeds that are right in nearly every sequence of each bin up to this one."""
+        return [record for record in self.records if learned_up_to(record, up_to)]
 
     def accuracy(self, bin_: str, probe: str = "") -> float | None:
         """The mean share of right sequences over the seeds, a divergence counting as 0."""
