@@ -10,7 +10,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "assay"
 ORDER = [
     "description", "registry", "rng", "record", "findings", "ops", "tasks", "models", "theory", "spec", "lab",
-    "studies", "report", "terminal", "cli_options", "cli_theory", "cli",
+    "studies", "report", "terminal", "cli_options", "cli_theory", "cli_records", "cli",
 ]  # fmt: skip
 MAY_IMPORT = {layer: set(ORDER[: i + 1]) for i, layer in enumerate(ORDER)}
 MAY_IMPORT["report"] = {"report", "findings", "record", "description"}

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from assay.findings import settings
+from assay.lab.execute import execute
 from assay.record import Store
 from assay.spec import RunSpec
 from assay.studies import RESULTS, STUDIES, study_named
 
+UNDER_WAY = {"irie2023"}  # its page shows as empty what was not run
+# A machine's copy of the checkout had an older history: docs/log.md says which code it was.
+UNCLEAR = {"fe103e3a27a4+"}
 SHIPPED = sorted(path.name.removesuffix(".jsonl.xz") for path in RESULTS.glob("*.jsonl.xz"))
 
 
@@ -15,14 +21,27 @@ SHIPPED = sorted(path.name.removesuffix(".jsonl.xz") for path in RESULTS.glob("*
 def test_every_run_of_a_shipped_study_has_its_record(name: str):
     assert name in STUDIES
     found = {record.digest: record for record in Store.open(RESULTS / f"{name}.jsonl.xz").records()}
-    runs = study_named(name)[1]
-    assert set(found) == {run.digest for run in runs}
-    for run in runs:
-        record = found[run.digest]
+    runs = {run.digest: run for run in study_named(name).runs}
+    assert set(found) <= set(runs)
+    assert len(found) == len(runs) or name in UNDER_WAY
+    for digest, record in found.items():
+        run = runs[digest]
         assert RunSpec(**record.spec) == run
         assert record.finished
         assert record.commit
-        assert not record.commit.endswith("+")
+        assert not record.commit.endswith("+") or record.commit in UNCLEAR
+
+
+@pytest.mark.parametrize("variant", ["lstm", "recurrent-delta"])
+def test_a_cell_whose_seeds_agree_comes_out_the_same_on_a_cpu(variant: str):
+    """The quickest of them; `assay repeat` does it for any."""
+    shipped = Store.open(RESULTS / "irie2023.jsonl.xz").records()
+    mine = [record for record in shipped if record.model == variant and record.task == "parity"]
+    agreed = [cell for cell in settings(mine) if {record.verdict for record in cell} == {"solved"}]
+    record = min(agreed, key=lambda cell: sum(record.steps for record in cell))[0]
+    again = execute(RunSpec(**record.spec), torch.device("cpu"))
+    assert again.verdict == record.verdict == "solved"
+    assert len(agreed[0]) == 10
 
 
 def test_the_demo_shows_the_separations_that_it_promises():
@@ -43,7 +62,7 @@ def test_the_demo_shows_the_separations_that_it_promises():
 
 
 def test_equal_budgets():
-    runs = study_named("quick")[1]
+    runs = study_named("quick").runs
     assert len({run.training.model_dump_json(exclude={"lengths", "validation"}) for run in runs}) == 1
     for task in {run.task.kind for run in runs}:
         mine = [run for run in runs if run.task.kind == task]

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from assay.cli_options import AsJson, print_json, settings
-from assay.cli_theory import prove, report_theory, size
+from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
+from assay.cli_records import pack, repeat, report
+from assay.cli_theory import prove, size
 from assay.description import BadInput, suggestion
 from assay.models.registry import MODELS
 from assay.registry import Entry
-from assay.studies import RESULTS, STUDIES, Study, study_named
+from assay.studies import STUDIES, study_named
 from assay.tasks import TASKS, task_class
 from assay.theory.registry import CLAIMS
 
 if TYPE_CHECKING:
-    from assay.report.about import About
     from assay.spec import RunSpec
 
 app = typer.Typer(
@@ -33,16 +33,17 @@ app = typer.Typer(
 )
 app.command()(prove)
 app.command()(size)
+app.command()(report)
+app.command()(repeat)
+app.command()(pack)
 
 StoreAt = Annotated[Path, typer.Option("--store", help="The folder that keeps the records.")]
-OnDevice = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Processes side by side on the CPU.")]
 Slots = Annotated[
     int | None,
     typer.Option("--slots", min=1, help="Runs in one program; if left out, what fits on a GPU, 1 on a CPU."),
 ]
 Every = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]
-STORE = Path("assay-store")
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -181,66 +182,6 @@ def study(
     """Carry out a study; what its store already has is not repeated."""
     again = shlex.join(["assay", *sys.argv[1:]])
     _carry_out(study_named(name).piece(piece), store, Means(device, jobs, slots, checkpoint), as_json, again)
-
-
-@app.command()
-def report(
-    name: Annotated[str, typer.Argument(help="A study's name, the path of its .py file, or theory.")],
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", help="A store or packed file [default: assay-store, or the shipped records]."),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The folder for the page [default: reports/STUDY].")] = None,
-) -> None:
-    """Make a page with tables and charts from the records of a study, or of theory."""
-    if name == "theory":
-        report_theory(store or RESULTS / "theory.json", out or Path("reports/theory"))
-        return
-    from assay.record import Store
-    from assay.report.study import write
-    from assay.terminal import console
-
-    asked = study_named(name)
-    runs = list(dict.fromkeys(spec.digest for spec in asked.runs))
-    source, shipped = store or STORE, RESULTS / f"{name}.jsonl.xz"
-    records = Store.open(source).select(runs) if store or source.exists() else []
-    if not records and store is None and shipped.exists():
-        source, records = shipped, Store.open(shipped).select(runs)
-    if not records:
-        raise BadInput(f"{source} has no record of this study; make them with: assay study {name} --store {source}")
-    folder = out or Path("reports") / Path(name).stem
-    with console(stderr=True).status("drawing"):
-        files = write(about_study(name, asked), records, len(runs) - len(records), folder)
-    typer.echo(f"wrote {len(files)} files from {source.name}; open {folder / 'index.html'}")
-
-
-def about_study(name: str, asked: Study) -> About:
-    """What the page of a study says beside its records."""
-    from assay.report.about import About
-
-    variants: dict[str, dict[str, list[str]]] = {}
-    for variant, runs in asked.variants.items():
-        of = variants.setdefault(variant, {})
-        for run in runs:
-            of.setdefault(run.task.kind, []).append(run.digest)
-    pieces = {piece: [run.digest for run in runs] for piece, runs in asked.pieces.items()}
-    command = f"assay study {name}"
-    return About(Path(name).stem, asked.about, command, asked.findings, asked.comparisons, variants, pieces)
-
-
-@app.command()
-def pack(
-    store: Annotated[Path, typer.Argument(help="The store to pack.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The file to write [default: STORE.jsonl.xz].")] = None,
-) -> None:
-    """Turn a store into one compact file that can be shared and reported on."""
-    from assay.record import Store
-
-    packed = Store.open(store)
-    whole = store.resolve()  # a name, also for the current folder
-    path = out or whole.with_name(f"{whole.name}.jsonl.xz")
-    count = packed.pack(path)
-    typer.echo(f"{count} records in {path} ({path.stat().st_size / 1024:.0f} KiB)")
 
 
 class Means(NamedTuple):

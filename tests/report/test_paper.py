@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from assay.cli import about_study, report
+from assay.cli_records import about_study, report
 from assay.description import BadInput
 from assay.findings import Comparison
 from assay.record import Record, Store

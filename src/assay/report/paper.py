@@ -226,5 +226,6 @@ def _cost(page: Page, about: About, records: Sequence[Record]) -> None:
             "What it took",
             ("piece", "runs", "minutes", "device", "commit", "command"),
             rows,
-            "Runs recorded of runs asked for, and the minutes of work that they took.",
+            "Runs recorded of runs asked for, and the minutes of work that they took: each run's share of the time of "
+            "its process. Where processes share a device, that includes waiting for one another.",
         )

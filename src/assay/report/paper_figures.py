@@ -22,7 +22,8 @@ COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#E69F00", "#000000", "#C
 ENDS = {"not learned": "#999999", "collapsed": "#E69F00", "diverged": "#D55E00"}
 STRETCHES = 3  # of each bin: a point for each length would be noise, and many thousands of them
 LENGTHS = [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000]  # that axes name
-LOSSES = [round(figure * 10.0**power, 9) for power in range(-9, 4) for figure in (1, 3)]
+LOSSES = [10.0**power for power in range(-6, 4)]
+SMALL = 1e-6  # a loss below it is drawn as this: what is learned is learned
 APART = 1.5  # pixels between lines that would hide one another
 COLUMNS = 4
 
@@ -192,7 +193,7 @@ def losses(cells: Iterable[Cell], up_to: str) -> alt.TopLevelMixin:
     rows = []
     for cell in cells:
         noted = [point.loss for record in cell.records for point in record.curve if _sound(point.loss)]
-        span = min(noted, default=0.1), max(noted, default=1.0)
+        span = max(SMALL, min(noted, default=0.1)), max(SMALL, *noted, 1.0)
         steps = max(record.steps for record in cell.records)
         panels = []
         for i, lr in enumerate(sorted({rate(record) for record in cell.records})):
@@ -221,7 +222,7 @@ def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], st
     )
     y = alt.Y(
         "loss:Q",
-        scale=alt.Scale(type="log", domain=list(span)),
+        scale=alt.Scale(type="log", domain=list(span), clamp=True),
         title="training loss" if named else None,
         axis=alt.Axis(values=LOSSES, format="~g", labels=named, grid=True, gridColor="#e8e8e8"),
     )

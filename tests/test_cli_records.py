@@ -1,0 +1,101 @@
+"""Running a cell again: what is compared, what is said, and which mistakes are one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from assay.cli import app
+from assay.lab.execute import device_named, execute
+from assay.record import Record, Store
+from assay.studies import study_named
+
+STUDY = """
+from assay.spec import run_spec
+
+TRAINING = {"lengths": [2, 8], "steps": 20, "validate_every": 10}
+RUNS = [
+    run_spec(
+        "parity", "elman", seed=seed, model_options={"width": 8}, training=TRAINING | {"lr": lr}, testing={"rows": 16}
+    )
+    for lr in (1e-3, 1e-2)
+    for seed in range(2)
+]
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]:
+    path = tmp_path_factory.mktemp("study") / "mine.py"
+    path.write_text(STUDY)
+    return path, [execute(run, device_named("cpu")) for run in study_named(str(path)).runs]
+
+
+def repeat(
+    made: tuple[Path, list[Record]], folder: Path, *words: str, change: Callable[[Record], Record] | None = None
+):
+    path, records = made
+    store = Store.create(folder / "store")
+    store.add(*(change(record) if change else record for record in records))
+    return CliRunner().invoke(
+        app, ["repeat", str(path), *words, "--store", str(folder / "store")], env={"COLUMNS": "100"}
+    )
+
+
+def test_the_same_run_comes_out(made: tuple[Path, list[Record]], tmp_path: Path):
+    result = repeat(made, tmp_path, "elman", "parity", "--lr", "1e-3", "--seeds", "2")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("cpu") == 4
+    assert "1 censored, 1 collapsed; they do not agree" in result.output
+    assert max(map(len, result.output.splitlines())) <= 100
+
+
+def test_as_json(made: tuple[Path, list[Record]], tmp_path: Path):
+    result = repeat(made, tmp_path, "elman", "parity", "--json")
+    data = json.loads(result.output)
+    assert data["same"]
+    (run,) = data["runs"]
+    assert run["recorded"] == run["now"]
+
+
+def test_another_outcome_where_all_seeds_agreed_is_a_failure(made: tuple[Path, list[Record]], tmp_path: Path):
+    def forged(record: Record) -> Record:
+        return record.model_copy(update={"verdict": "solved"})
+
+    assert repeat(made, tmp_path, "elman", "parity", change=forged).exit_code == 1
+
+
+def test_another_outcome_where_seeds_disagreed_is_none(made: tuple[Path, list[Record]], tmp_path: Path):
+    def forged(record: Record) -> Record:
+        return record.model_copy(update={"verdict": "solved"}) if record.seed == 0 else record
+
+    result = repeat(made, tmp_path, "elman", "parity", change=forged)
+    assert result.exit_code == 0
+    assert "do not agree" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["elmann", "parity"], "no variant 'elmann'; did you mean 'elman'?"),
+        (["elman", "parrity"], "elman was not asked 'parrity'; did you mean 'parity'?"),
+        (["elman", "parity", "--lr", "5"], "--lr 5 is not recorded; choose from: 0.001, 0.01"),
+        (["elman", "parity", "--device", "tpu"], "unknown device 'tpu'"),
+    ],
+)
+def test_mistakes(made: tuple[Path, list[Record]], tmp_path: Path, words: list[str], said: str):
+    result = repeat(made, tmp_path, *words)
+    assert said in str(result.exception)
+
+
+def test_nothing_recorded_of_the_cell(tmp_path: Path):
+    other = tmp_path / "other.py"
+    other.write_text(STUDY.replace('"elman"', '"gru"') + "\nVARIANTS = {'gru': RUNS[:2], 'later': RUNS[2:]}\n")
+    first = execute(study_named(str(other)).runs[0], device_named("cpu"))
+    Store.create(tmp_path / "store").add(first)
+    result = CliRunner().invoke(app, ["repeat", str(other), "later", "parity", "--store", str(tmp_path / "store")])
+    assert "has no record of later on parity" in str(result.exception)
