@@ -42,7 +42,7 @@ def wait_for_records(folder: Path, count: int) -> None:
 
 
 def facts(record: Record) -> dict[str, object]:
-    return record.model_dump(exclude={"seconds", "started", "commit", "population"})
+    return record.model_dump(exclude={"seconds", "started", "ended", "commit", "population"})
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -61,6 +61,7 @@ class Record(Description):
     """One run and all that there is to know of it. The spec is plain data: a record needs no code to be read."""
 
     kind: ClassVar[str] = "record"
+    added: ClassVar[tuple[str, ...]] = ("ended",)
     digest: str
     spec: dict[str, Any]
     verdict: Verdict
@@ -81,6 +82,7 @@ class Record(Description):
     backend: dict[str, str] = Field(default_factory=dict)
     population: dict[str, Any] = Field(default_factory=dict)  # how it was trained: slots, graphs, what was given up
     started: str = ""
+    ended: str = ""
 
     @property
     def task(self) -> str:

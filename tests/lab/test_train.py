@@ -31,7 +31,7 @@ def run(seed: int = 0, model: Any = "gru", task: str = "reset-dyck-1", **trainin
 
 
 def facts(record: Record) -> dict[str, object]:
-    return record.model_dump(exclude={"seconds", "started", "population"})
+    return record.model_dump(exclude={"seconds", "started", "ended", "population"})
 
 
 def by_digest(records: list[Record]) -> dict[str, object]:

@@ -83,6 +83,8 @@ def made_up(run: RunSpec) -> Record:
         curve=curve,
         error="RuntimeError: no luck" if end == "failed" else None,
         seconds={"train": chance.randint(1, 90), "test": 0.5},
+        started=f"2026-01-01T00:{chance.randint(10, 29)}:{chance.randint(10, 59)}+00:00",
+        ended=f"2026-01-01T00:{chance.randint(30, 40)}:{chance.randint(10, 59)}+00:00",
         parameters=chance.choice((100, 200)),
         state_floats=8,
         commit=chance.choice(("aaaa", "bbbb")),

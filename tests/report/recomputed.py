@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from collections import Counter
+from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from statistics import mean, median
@@ -199,6 +200,19 @@ def verdict(plain: Plain, finding: Any) -> str:
     return "holds" if met == {"met"} else "does not hold" if met == {"not met"} else "in part"
 
 
+def device_seconds(plain: Plain, name: str) -> list[float]:
+    """Second by second: a piece's share of the device, among the pieces that have a run under way."""
+    at = {
+        piece: {
+            second
+            for run in runs
+            for second in range(*(int(datetime.fromisoformat(run[end]).timestamp()) for end in ("started", "ended")))
+        }
+        for piece, runs in plain.pieces.items()
+    }
+    return [1 / sum(second in seconds for seconds in at.values()) for second in at[name]]
+
+
 def recomputed(asked: Study, records: list[Record]) -> dict[str, Table]:
     """Every table that a page of this study may have."""
     plain, both = Plain(asked, records), ["parity", "dyck-1"]
@@ -232,7 +246,7 @@ def recomputed(asked: Study, records: list[Record]) -> dict[str, Table]:
             [
                 name,
                 f"{len(mine)} of {len(asked.pieces[name])}",
-                f"{sum(run['seconds']['train'] + run['seconds']['test'] for run in mine) / 60:.1f}" if mine else "",
+                f"{sum(device_seconds(plain, name)) / 60:.1f}" if mine else "",
                 ", ".join(sorted({run["device"] for run in mine})),
                 ", ".join(sorted({run["commit"] for run in mine})),
                 f"assay study mine.py --piece {name}",

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -87,7 +88,9 @@ def execute_all(
 
 def _named(member: Member) -> dict[str, Any]:
     spec = member.spec
-    return {"digest": spec.digest, "spec": spec.plain(), "population": member.notes, "started": member.started}
+    ended = datetime.now(UTC).isoformat(timespec="seconds")
+    known = {"population": member.notes, "started": member.started, "ended": ended}
+    return {"digest": spec.digest, "spec": spec.plain(), **known}
 
 
 def judged(member: Member, stopped: Stopped, model: nn.Module, device: torch.device) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
 
 from assay.record import Record
 
@@ -30,6 +32,27 @@ def facts(records: Sequence[Record], missing: int) -> list[str]:
 
 def minutes(records: Iterable[Record]) -> float:
     return sum(sum(record.seconds.values()) for record in records) / 60
+
+
+def device_minutes(groups: Mapping[str, Sequence[Record]]) -> dict[str, float]:
+    """The minutes that each group had a device for, shared equally by the groups that were under way on it.
+
+    Groups with a record that does not say when it began and ended are left out.
+    """
+    known = {name: some for name, some in groups.items() if some and all(r.started and r.ended for r in some)}
+    spent = dict.fromkeys(known, 0.0)
+    for device in {record.device for some in known.values() for record in some}:
+        busy = {name: [_span(r) for r in some if r.device == device] for name, some in known.items()}
+        edges = sorted({edge for spans in busy.values() for span in spans for edge in span})
+        for low, high in pairwise(edges):
+            here = [name for name, spans in busy.items() if any(a <= low and high <= b for a, b in spans)]
+            for name in here:
+                spent[name] += (high - low) / 60 / len(here)
+    return spent
+
+
+def _span(record: Record) -> tuple[float, float]:
+    return tuple(datetime.fromisoformat(at).timestamp() for at in (record.started, record.ended))  # type: ignore[return-value]
 
 
 def each(values: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from assay.findings import ABOUT_SEEDS, Comparison, judge
 from assay.record import Record
 from assay.report import files, judged
 from assay.report.about import About
-from assay.report.facts import each, facts, minutes
+from assay.report.facts import device_minutes, each, facts, minutes
 from assay.report.grid import Grid, Place, last_bin
 from assay.report.page import STYLE, Page
 from assay.report.tables import Cell, in_percent, median_steps, percent, wilson
@@ -208,14 +208,14 @@ def _worst(grid: Grid, variant: str) -> Cell | None:
 
 def _cost(page: Page, about: About, records: Sequence[Record]) -> None:
     found = {record.digest: record for record in records}
-    rows = []
-    for piece, digests in about.pieces.items():
-        mine = [found[digest] for digest in digests if digest in found]
+    pieces = {piece: [found[d] for d in digests if d in found] for piece, digests in about.pieces.items()}
+    spent, rows = device_minutes(pieces), []
+    for piece, mine in pieces.items():
         rows.append(
             [
                 piece,
-                f"{len(mine):,} of {len(digests):,}",
-                f"{minutes(mine):.1f}" if mine else "",
+                f"{len(mine):,} of {len(about.pieces[piece]):,}",
+                f"{spent[piece]:.1f}" if piece in spent else "",
                 each(r.device for r in mine),
                 each(r.commit or "unknown" for r in mine),
                 f"{about.command} --piece {shlex.quote(piece)}",
@@ -226,6 +226,6 @@ def _cost(page: Page, about: About, records: Sequence[Record]) -> None:
             "What it took",
             ("piece", "runs", "minutes", "device", "commit", "command"),
             rows,
-            "Runs recorded of runs asked for, and the minutes of work that they took: each run's share of the time of "
-            "its process. Where processes share a device, that includes waiting for one another.",
+            "Runs recorded of runs asked for, and the minutes of the device from their beginnings to their ends; where "
+            "several pieces were under way on it at once, they share its time equally.",
         )

@@ -224,7 +224,13 @@ def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], st
         "loss:Q",
         scale=alt.Scale(type="log", domain=list(span), clamp=True),
         title="training loss" if named else None,
-        axis=alt.Axis(values=LOSSES, format="~g", labels=named, grid=True, gridColor="#e8e8e8"),
+        axis=alt.Axis(
+            values=[loss for loss in LOSSES if span[0] <= loss <= span[1]],
+            format="~g",
+            labels=named,
+            grid=True,
+            gridColor="#e8e8e8",
+        ),
     )
     lines = alt.Chart(alt.InlineData(values=points)).mark_line(strokeWidth=0.9, opacity=0.8)
     marks = alt.Chart(alt.InlineData(values=crosses)).mark_point(
