@@ -48,12 +48,14 @@ class Training(Description):
 
     Adam's settings are those of the published code of Irie et al. 2023. The run stops when the validation bins are
     perfect at `patience` checks in a row; test bins never steer. The rate rises linearly over `warmup` steps; with a
-    `schedule` it falls to zero at `steps`. `clip` bounds the norm of the gradient. `precision` and `compile` make a GPU
-    faster and its numbers others: products in TF32, and torch.compile.
+    `schedule` it falls to zero at `steps`. `clip` bounds the norm of the gradient. A run whose loss
+    reaches `explodes`, in nats, is ended as diverged; without a bound, only one with numbers that are none. `precision`
+    and `compile` make a GPU faster and its numbers others: products in TF32, and torch.compile.
     """
 
     kind: ClassVar[str] = "training"
     version: ClassVar[int] = 2
+    added: ClassVar[tuple[str, ...]] = ("explodes",)
     lengths: tuple[Length, Length]
     validation: Bins
     validation_rows: Annotated[int, Field(ge=1)] = 128
@@ -67,6 +69,7 @@ class Training(Description):
     eps: Rate = 1e-9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     clip: Rate | None = None
+    explodes: Rate | None = 1000.0
     warmup: Annotated[int, Field(ge=0)] = 0
     schedule: Schedule = "constant"
     precision: Literal["float32", "tf32"] = "float32"

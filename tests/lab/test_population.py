@@ -18,7 +18,7 @@ from assay.lab import evaluate
 from assay.lab.data import held_out
 from assay.lab.evaluate import examine
 from assay.lab.population import Population
-from assay.lab.slots import EXPLODED, Slots
+from assay.lab.slots import Slots
 from assay.lab.stacking import unmappable
 from assay.models import MODELS
 from assay.models.skeleton import Foreign
@@ -196,7 +196,7 @@ class Fragile(nn.Module):
         return logits * torch.where(far, self.height, 1.0)
 
 
-@pytest.mark.parametrize("height", [math.inf, 10 * EXPLODED])
+@pytest.mark.parametrize("height", [math.inf, 10_000.0])
 def test_who_diverges_touches_nobody(height: float):
     model = Foreign.of(Fragile, height=height)
     specs = [run(model, seed=1, lr=1e-3), run(model, seed=2, lr=10.0), run(model, seed=3, lr=1e-3)]
@@ -212,6 +212,18 @@ def test_who_diverges_touches_nobody(height: float):
     before = population.theta[1].clone()
     assert population.round()[1].step == wild.step
     assert torch.equal(population.theta[1], before)
+
+
+def test_a_high_loss_ends_a_run_unless_it_may_be_high():
+    model = Foreign.of(Fragile, height=10_000.0)
+    free, low = (run(model, seed=2, lr=10.0, explodes=bound) for bound in (None, 1.5))
+    usual, unbound, strict = populated([run(model, seed=2, lr=10.0), free, low]).round()
+    assert usual.diverged
+    assert (unbound.diverged, unbound.step) == (False, 10)
+    assert strict.diverged
+    assert strict.step <= usual.step
+    assert free.digest != low.digest
+    assert run(model, explodes=1000.0).digest == run(model).digest
 
 
 def test_validation_is_that_of_the_module_alone(monkeypatch: pytest.MonkeyPatch):

@@ -195,9 +195,9 @@ def shrink_at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_when_shrinking_pays():
-    """A step is 0.4 whatever the slots, and 0.6 in proportion to them; twice the cost has to be saved."""
-    assert shrinking_pays(slots=4, alive=2, left=21.0, cost=3.0)
-    assert not shrinking_pays(slots=4, alive=2, left=19.0, cost=3.0)
+    """A step is 0.2 whatever the slots, and 0.8 in proportion to them; twice the cost has to be saved."""
+    assert shrinking_pays(slots=4, alive=2, left=16.0, cost=3.0)
+    assert not shrinking_pays(slots=4, alive=2, left=14.0, cost=3.0)
     assert not shrinking_pays(slots=4, alive=3, left=1e9, cost=3.0), "most are at work"
     assert not shrinking_pays(slots=1, alive=1, left=1e9, cost=0.0)
     assert not shrinking_pays(slots=4, alive=1, left=0.0, cost=0.0), "no round has been timed"

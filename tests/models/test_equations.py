@@ -103,14 +103,15 @@ def heads_of(x: Array, heads: int, head: int) -> Array:
 
 
 def linear_mix(layer: nn.Module, x: Array, phi: Callable[[Array], Array] = elu) -> Array:
-    """W_t = W_{t-1} + v phi(k)^T, o = W_t phi(q); no normaliser."""
+    """W_t = W_{t-1} + v phi(k)^T, o = W_t phi(q); no normaliser. Gated, the write is beta v phi(k)^T."""
+    beta = np.ones((len(x), layer.heads)) if layer.beta is None else sigmoid(x @ array(layer.beta.weight).T)
     q, k, v = np.split(x @ array(layer.project.weight).T, 3, axis=-1)
     y = np.zeros_like(x)
     for head in range(layer.heads):
         W = 0
         for t in range(len(x)):
             q_t, k_t, v_t = (heads_of(part[t], layer.heads, head) for part in (q, k, v))
-            W = W + np.outer(v_t, phi(k_t))
+            W = W + beta[t, head] * np.outer(v_t, phi(k_t))
             heads_of(y, layer.heads, head)[t] = W @ phi(q_t)
     return y
 
@@ -199,6 +200,7 @@ def test_signed_delta_rule_and_its_products():
 
 
 ONE_THING_CHANGED = {
+    "linear-transformer": ({"gated": True}, linear_mix, False),
     "delta-net": ({"reading": "before"}, lambda layer, x: delta_mix(layer, x, before=True), False),
     "recurrent-delta": ({"additive": True}, lambda layer, x: recurrent_delta_mix(layer, x, additive=True), False),
     "srwm": ({"fixed": "qb"}, lambda layer, x: srwm_mix(layer, x, written=(1, 0, 1, 0)), True),

@@ -180,6 +180,7 @@ class Population:
             eps=how.eps,
             weight_decay=how.weight_decay,
             clip=math.inf if how.clip is None else how.clip,
+            explodes=math.inf if how.explodes is None else how.explodes,
         )
         self.members[slot] = spec
 

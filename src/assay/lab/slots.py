@@ -12,7 +12,6 @@ from torch import Tensor
 
 from assay.spec import Schedule
 
-EXPLODED = 1000.0  # nats; guessing costs the logarithm of the number of answers
 SCHEDULES = get_args(Schedule)
 
 
@@ -34,6 +33,7 @@ class Slots:
     eps: Float[Tensor, "slots"]
     weight_decay: Float[Tensor, "slots"]
     clip: Float[Tensor, "slots"]
+    explodes: Float[Tensor, "slots"]  # nats; guessing costs the logarithm of the number of answers
 
     @classmethod
     def empty(cls, count: int, device: torch.device) -> Self:
@@ -68,7 +68,7 @@ class Slots:
     ) -> None:
         """AdamW on rows of parameters and averages; none where the loss or the gradient is no longer a number."""
         active, norm = self.active, torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
-        good = active & losses.isfinite() & (losses < EXPLODED) & norm.isfinite()
+        good = active & losses.isfinite() & (losses < self.explodes) & norm.isfinite()
         self.diverged |= active & ~good
         self.step += active
         self.loss += losses.double().where(good, 0)

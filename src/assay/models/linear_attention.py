@@ -15,10 +15,12 @@ from assay.rng import Rng
 
 
 class LinearAttention(HeadedMixer):
-    """W' = W + v phi(k)^T, o = W' phi(q)."""
+    """W' = W + v phi(k)^T, o = W' phi(q); where it is `gated`, W' = W + beta v phi(k)^T with beta = sigmoid(w x)."""
 
     kind: ClassVar[str] = "linear-attention"
+    added: ClassVar[tuple[str, ...]] = ("gated",)
     features: FeatureMap = "elu"
+    gated: bool = False
 
     def build(self, width: int, rng: Rng) -> LinearAttentionLayer:
         return LinearAttentionLayer(self, width, rng)
@@ -32,6 +34,7 @@ class LinearAttentionLayer(MixerLayer):
         self.heads, self.features, self.dim = made_of.heads, made_of.features, width // made_of.heads
         self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=False)
         self.out = initial.linear(rng.child("out"), width, width, bias=False)
+        self.beta = initial.linear(rng.child("beta"), width, self.heads, bias=False) if made_of.gated else None
 
     def initial_state(self, batch: int) -> State:
         return self.zeros(batch, self.heads, self.dim, self.dim)
@@ -39,5 +42,7 @@ class LinearAttentionLayer(MixerLayer):
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
         q, k = features(self.features, q), features(self.features, k)
+        if self.beta is not None:
+            v = self.beta(x).sigmoid().transpose(1, 2)[..., None] * v
         o, state = ops.linear_attention(q, k, v, state, backend=backend)
         return self.out(join_heads(o)), state

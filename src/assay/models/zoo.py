@@ -78,12 +78,13 @@ def linear_transformer(
     ff: int = 4,
     norm: Norm = "pre",
     features: FeatureMap | None = None,
+    gated: bool = False,
     convention: Convention = "paper",
 ) -> Stack:
-    """Paper: elu(z) + 1."""
+    """Paper: elu(z) + 1, every write with full strength."""
     usual: FeatureMap = "elu" if _paper(convention) else "softmax"
     features = usual if features is None else features
-    mixers = _layers(LinearAttention(heads=heads, features=features), layers)
+    mixers = _layers(LinearAttention(heads=heads, features=features, gated=gated), layers)
     return Stack(name="linear-transformer", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
