@@ -60,6 +60,14 @@ def test_show_explains_tasks_and_models():
     assert "reading = None" in CliRunner().invoke(app, ["show", "srwm"]).output
 
 
+def test_show_explains_a_study_and_its_pieces():
+    told = CliRunner().invoke(app, ["show", "irie2023"], env={"COLUMNS": "100"}).output
+    assert "  parity: 280 runs\n" in told
+    assert "ten seeds" in told
+    assert max(map(len, told.splitlines())) <= 100
+    assert "pieces" not in CliRunner().invoke(app, ["show", "quick"]).output
+
+
 def test_a_run_prints_a_table_that_fits_and_is_not_repeated(tmp_path: Path):
     first = assay("run", "parity", "--model", "gru", "--seeds", "2", "--lr", "1e-3,3e-3", *TINY, cwd=tmp_path)
     assert first.returncode == 0, first.stderr

@@ -60,18 +60,19 @@ def test_as_json(made: tuple[Path, list[Record]], tmp_path: Path):
     assert data["same"]
     (run,) = data["runs"]
     assert run["recorded"] == run["now"]
+    assert set(run["now"]) == {"outcome", "verdict", "steps", "device"}
 
 
 def test_another_outcome_where_all_seeds_agreed_is_a_failure(made: tuple[Path, list[Record]], tmp_path: Path):
     def forged(record: Record) -> Record:
-        return record.model_copy(update={"verdict": "solved"})
+        return record.model_copy(update={"verdict": "diverged", "scores": ()})
 
     assert repeat(made, tmp_path, "elman", "parity", change=forged).exit_code == 1
 
 
 def test_another_outcome_where_seeds_disagreed_is_none(made: tuple[Path, list[Record]], tmp_path: Path):
     def forged(record: Record) -> Record:
-        return record.model_copy(update={"verdict": "solved"}) if record.seed == 0 else record
+        return record.model_copy(update={"verdict": "diverged", "scores": ()}) if record.seed == 0 else record
 
     result = repeat(made, tmp_path, "elman", "parity", change=forged)
     assert result.exit_code == 0
@@ -90,6 +91,25 @@ def test_another_outcome_where_seeds_disagreed_is_none(made: tuple[Path, list[Re
 def test_mistakes(made: tuple[Path, list[Record]], tmp_path: Path, words: list[str], said: str):
     result = repeat(made, tmp_path, *words)
     assert said in str(result.exception)
+
+
+def test_a_cell_that_is_under_way_says_nothing(made: tuple[Path, list[Record]], tmp_path: Path):
+    path, records = made
+    Store.create(tmp_path / "store").add(records[0], records[3])
+    result = CliRunner().invoke(app, ["repeat", str(path), "elman", "parity", "--store", str(tmp_path / "store")])
+    assert "1 of 2 seeds of this cell" in str(result.exception)
+
+
+def test_nearly_all_and_all_are_the_same_outcome(made: tuple[Path, list[Record]], tmp_path: Path):
+    """One that was recorded as learned and is not now, is another."""
+
+    def forged(record: Record) -> Record:
+        scores = tuple(score.model_copy(update={"sequences": 0.96 + 0.04 * record.seed}) for score in record.scores)
+        return record.model_copy(update={"verdict": ["partly solved", "solved"][record.seed], "scores": scores})
+
+    result = repeat(made, tmp_path, "elman", "parity", change=forged)
+    assert "2 learned; they agree" in result.output
+    assert result.exit_code == 1
 
 
 def test_nothing_recorded_of_the_cell(tmp_path: Path):

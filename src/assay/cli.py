@@ -90,17 +90,20 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A task, a model, a claim, or one's own task as module:Class.")],
+    name: Annotated[str, typer.Argument(help="A task, model, claim or study, or one's own task as module:Class.")],
 ) -> None:
-    """Explain a task, a model or a claim: what it is, an example, and its options."""
+    """Explain a task, a model or a claim: what it is, an example, and its options; or a study and its pieces."""
     import inspect
 
     from rich.console import Console
 
-    known = {**TASKS.entries, **MODELS.entries, **CLAIMS.entries}
+    known = {**TASKS.entries, **MODELS.entries, **CLAIMS.entries, **STUDIES}
     if name not in known and ":" not in name:
-        raise BadInput(f"unknown task, model or claim '{name}'{suggestion(name, known)}")
+        raise BadInput(f"unknown task, model, claim or study '{name}'{suggestion(name, known)}")
     out = Console(highlight=False)
+    if name in STUDIES:
+        _explain_study(out, name)
+        return
     if name in MODELS.entries or name in CLAIMS.entries:
         made = (MODELS if name in MODELS.entries else CLAIMS).load(name)
         options = {p.name: p.default for p in inspect.signature(made).parameters.values()}
@@ -110,6 +113,15 @@ def show(
     task = task_class(name)
     options = {field: "needed" if i.is_required() else i.default for field, i in task.model_fields.items()}
     _explain(out, name, "task.", task.__doc__, options)
+
+
+def _explain_study(console: Any, name: str) -> None:
+    asked = study_named(name)
+    console.print(f"[bold]{name}[/], {len(asked.runs):,} runs\n{asked.about}", soft_wrap=False)
+    if asked.pieces:
+        console.print("\npieces, each with --piece NAME:")
+    for piece, runs in asked.pieces.items():
+        console.print(f"  {piece}: {len(runs):,} runs", markup=False)
 
 
 def _explain(console: Any, name: str, part: str, text: str | None, options: dict[str, Any]) -> None:

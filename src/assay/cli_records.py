@@ -16,8 +16,10 @@ from assay.studies import RESULTS, Study, study_named
 
 if TYPE_CHECKING:
     from assay.record import Record
-    from assay.report.about import About
+    from assay.report.about import About, Setup
+    from assay.spec import RunSpec
 
+FACTS = ("verdict", "steps", "device")
 RecordsAt = Annotated[
     Path | None,
     typer.Option("--store", help="A store or packed file [default: assay-store, or the shipped records]."),
@@ -55,7 +57,8 @@ def recorded(name: str, asked: Study, store: Path | None) -> tuple[Path, list[Re
     if not records and store is None and shipped.exists():
         source, records = shipped, Store.open(shipped).select(runs)
     if not records:
-        raise BadInput(f"{source} has no record of this study; make them with: assay study {name} --store {source}")
+        into = "" if source.is_file() else f" --store {source}"  # a packed file is not written to
+        raise BadInput(f"{source} has no record of this study; make them with: assay study {name}{into}")
     return source, records
 
 
@@ -83,7 +86,7 @@ def repeat(
     if task not in tasks:
         raise BadInput(f"{variant} was not asked '{task}'{suggestion(task, tasks)}")
     source, records = recorded(name, asked, store)
-    cell = [record for record in records if record.digest in mine and record.task == task]
+    cell = [record for record in records if record.digest in mine and record.task == task and record.finished]
     rates = sorted({record.spec["training"]["lr"] for record in cell})
     if lr is not None and lr not in rates:
         known = ", ".join(f"{rate:g}" for rate in rates)
@@ -91,20 +94,31 @@ def repeat(
     those = chosen(record for record in cell if lr in (None, record.spec["training"]["lr"]))
     if not those:
         raise BadInput(f"{source} has no record of {variant} on {task}")
+    asked_for = sum(spec.model_copy(update={"seed": those[0].seed}).digest == those[0].digest for spec in mine.values())
+    if len(those) < asked_for:
+        raise BadInput(f"{source} has {len(those)} of {asked_for} seeds of this cell: those that end soon come first")
     pairs = []
     for before in those[:seeds]:
         said = f"{variant} on {task}, seed {before.seed}"
         with console(stderr=True).status(said) as status:
             watch = partial(_tell, status, said)
             pairs.append((before, execute(RunSpec(**before.spec), place, watch)))
-    verdicts: Counter[str] = Counter(record.verdict for record in those)
-    same = all(before.verdict == after.verdict for before, after in pairs)
+    verdicts = Counter(_outcome(record) for record in those)
+    same = all(_outcome(before) == _outcome(after) for before, after in pairs)
     if as_json:
         print_json({"seeds": dict(verdicts), "same": same, "runs": [_both(*pair) for pair in pairs]})
     else:
-        repeated(console(), verdicts, pairs)
+        repeated(console(), verdicts, [(b, a, _outcome(b) == _outcome(a)) for b, a in pairs])
     if len(verdicts) == 1 and not same:
         raise typer.Exit(1)
+
+
+def _outcome(record: Record) -> str:
+    """What a cell's seeds can agree in: whether it was learned as far as papers look, or else how it ended."""
+    from assay.findings import learned_up_to
+
+    last = record.spec["testing"]["bins"][:2][-1]["name"]
+    return "learned" if record.scores and learned_up_to(record, last) else record.verdict
 
 
 def _tell(status: Any, said: str, now: Any) -> None:
@@ -112,8 +126,8 @@ def _tell(status: Any, said: str, now: Any) -> None:
 
 
 def _both(before: Record, after: Record) -> dict[str, Any]:
-    facts = {"verdict", "steps", "device"}
-    return {"seed": before.seed, "recorded": before.model_dump(include=facts), "now": after.model_dump(include=facts)}
+    told = ({"outcome": _outcome(run), **{name: getattr(run, name) for name in FACTS}} for run in (before, after))
+    return {"seed": before.seed, **dict(zip(("recorded", "now"), told, strict=True))}
 
 
 def about_study(name: str, asked: Study) -> About:
@@ -126,8 +140,31 @@ def about_study(name: str, asked: Study) -> About:
         for run in runs:
             of.setdefault(run.task.kind, []).append(run.digest)
     pieces = {piece: [run.digest for run in runs] for piece, runs in asked.pieces.items()}
-    command = f"assay study {name}"
-    return About(Path(name).stem, asked.about, command, asked.findings, asked.comparisons, variants, pieces)
+    facts = (asked.findings, asked.comparisons, variants, pieces, _setups(asked))
+    return About(Path(name).stem, asked.about, name, *facts)
+
+
+def _setups(asked: Study) -> dict[str, Setup]:
+    """How the tasks of the first comparison are asked; its variants may differ in steps and batch."""
+    from assay.report.about import Setup
+    from assay.tasks import TASKS
+
+    runs: dict[str, list[RunSpec]] = {}
+    for variant in asked.comparisons[0].variants if asked.comparisons else ():
+        for run in asked.variants.get(variant, ()):
+            runs.setdefault(run.task.kind, []).append(run)
+    setups = {}
+    for task, some in runs.items():
+        training, steps, batches = some[0].training, {r.training.steps for r in some}, {r.training.batch for r in some}
+        setups[task] = Setup(
+            TASKS.entries[task].summary if task in TASKS.entries else "",
+            training.lengths,
+            sorted(((window.low, window.high) for window in some[0].testing.bins), key=lambda ends: ends[1]),
+            max(window.high for window in training.validation),
+            (min(steps), max(steps)),
+            (min(batches), max(batches)),
+        )
+    return setups
 
 
 def pack(

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from assay.description import Description, canonical
+from pydantic import model_validator
+
+from assay.description import BadInput, Description, canonical, suggestion
 from assay.record import Record
 
 Outcome = Literal["learns", "fails", "diverges", "collapses"]
 ABOUT_SEEDS = ("learns", "fails")  # of the chosen setting; the others are about all runs
-Verdict = Literal["holds", "does not hold", "in part", "not tested"]
+Verdict = Literal["holds", "does not hold", "in part", "under way", "not tested"]
 MOST, FEW = 0.5, 0.1  # shares of seeds: a variant learns a task with at least MOST, fails with at most FEW
 LEARNED = 0.95  # of the sequences of a bin: papers report accuracies, and call this learned
 
@@ -26,24 +28,31 @@ class Expectation(Description):
     """What a finding predicts of a variant on a task.
 
     `up_to` is the last test bin that must be learned: Bin1 is as far as the first paper looked. It diverges or
-    collapses if at least FEW of all its runs do, whatever their setting.
+    collapses if at least FEW of all its runs do, whatever their setting; without a task, of those on all tasks.
     """
 
     kind: ClassVar[str] = "expectation"
-    task: str
     variant: str
     outcome: Outcome
+    task: str = ""
     up_to: str = "Bin1"
+
+    @model_validator(mode="after")
+    def _about_something(self) -> Expectation:
+        if self.outcome in ABOUT_SEEDS and not self.task:
+            raise ValueError(f"an expectation that {self.variant} {self.outcome} needs a task")
+        return self
 
 
 class Finding(Description):
-    """A claim about what is learned."""
+    """A claim about what is learned; `differs` says why, where records do not bear it out."""
 
     kind: ClassVar[str] = "finding"
     name: str
     says: str
     source: str
     expects: tuple[Expectation, ...]
+    differs: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,29 +66,24 @@ class Evidence:
     runs: tuple[Record, ...]
     tried: tuple[Record, ...]
 
-    @property
-    def count(self) -> int:
-        """Of the runs: learned up to the bin, or diverged, or collapsed."""
+    def count(self, share: float = LEARNED) -> int:
+        """Of the runs: learned up to the bin, with such a share of its sequences, or diverged, or collapsed."""
         expected = self.expected
         if expected.outcome in ABOUT_SEEDS:
-            return sum(learned_up_to(record, expected.up_to) for record in self.runs)
+            return sum(learned_up_to(record, expected.up_to, share) for record in self.runs)
         verdict = {"diverges": "diverged", "collapses": "collapsed"}[expected.outcome]
         return sum(record.verdict == verdict for record in self.runs)
 
     @property
     def best_moment(self) -> float:
-        """The best share of the longer validation sequences that any run got right at any check.
-
-        So would a run look that was stopped, chosen and reported by the same lengths.
-        """
+        """The best share of the longer validation sequences that any run got right at any check."""
         return max((list(point.sequences.values())[-1] for run in self.tried for point in run.curve), default=0.0)
 
-    @property
-    def met(self) -> bool | None:
+    def met(self, share: float = LEARNED) -> bool | None:
         """None where nothing was run, or the seeds do not agree."""
         if not self.runs:
             return None
-        share = self.count / len(self.runs)
+        share = self.count(share) / len(self.runs)
         if self.expected.outcome not in ABOUT_SEEDS:
             return share >= FEW
         if FEW < share < MOST:
@@ -92,11 +96,12 @@ class Judgement:
     finding: Finding
     evidence: tuple[Evidence, ...]
 
-    @property
-    def verdict(self) -> Verdict:
-        if not all(piece.runs for piece in self.evidence):
-            return "not tested"
-        met = {piece.met for piece in self.evidence}
+    def verdict(self, share: float = LEARNED) -> Verdict:
+        """With another share of right sequences from which a seed has learned, another one may follow."""
+        run = [bool(piece.runs) for piece in self.evidence]
+        if not all(run):
+            return "under way" if any(run) else "not tested"
+        met = {piece.met(share) for piece in self.evidence}
         if met == {True}:
             return "holds"
         return "does not hold" if met == {False} else "in part"
@@ -118,7 +123,10 @@ def judge(findings: Iterable[Finding], variants: Variants) -> list[Judgement]:
 
 
 def _evidence(expected: Expectation, variants: Variants) -> Evidence:
-    mine = tuple(record for record in variants.get(expected.variant, ()) if record.task == expected.task)
+    if expected.variant not in variants:
+        known = suggestion(expected.variant, variants)
+        raise BadInput(f"a finding names '{expected.variant}', which is no variant{known}")
+    mine = tuple(record for record in variants[expected.variant] if expected.task in ("", record.task))
     return Evidence(expected, chosen(mine) if expected.outcome in ABOUT_SEEDS else mine, mine)
 
 
@@ -136,10 +144,18 @@ def settings(records: Iterable[Record]) -> list[list[Record]]:
     return list(found.values())
 
 
-def validated(records: Sequence[Record]) -> tuple[float, float, float]:
-    """How well a setting did on validation: seeds that it stopped as solved, accuracy at the end, and how soon."""
+def validated(records: Sequence[Record]) -> tuple[float, float, float, float]:
+    """How well a setting did on validation: seeds that it stopped as solved, accuracy at the end, how soon those seeds
+    stopped; and of settings that are equal in all this, the lower rate."""
     last = [mean(r.curve[-1].sequences.values()) if r.curve and r.stopped != "diverged" else 0.0 for r in records]
-    return mean(r.stopped == "solved" for r in records), mean(last), -median(r.steps for r in records)
+    solved = [r.steps for r in records if r.stopped == "solved"]
+    soon = -median(solved) if solved else 0.0
+    return len(solved) / len(records), mean(last), soon, -min(r.spec["training"]["lr"] for r in records)
+
+
+def learned_at(record: Record, share: float = LEARNED) -> int | None:
+    """The first check at which such a share of every validation bin was right."""
+    return next((point.step for point in record.curve if min(point.sequences.values()) >= share), None)
 
 
 def right_up_to(record: Record, bin_: str) -> bool:
@@ -149,8 +165,9 @@ def right_up_to(record: Record, bin_: str) -> bool:
 
 def learned_up_to(record: Record, bin_: str, share: float = LEARNED) -> bool:
     """Whether at least such a share of the tested sequences was right, in each of the bins up to this one."""
-    bins: list[dict[str, Any]] = record.spec["testing"]["bins"]
+    bins: list[dict[str, Any]] = sorted(record.spec["testing"]["bins"], key=lambda window: int(window["high"]))
     names = [window["name"] for window in bins]
-    upto = names[: names.index(bin_) + 1] if bin_ in names else names
-    scores = [record.score(name) for name in upto]
+    if bin_ not in names:
+        raise BadInput(f"{record.task} was not tested in '{bin_}'{suggestion(bin_, names)}")
+    scores = [record.score(name) for name in names[: names.index(bin_) + 1]]
     return all(score is not None and score.sequences >= share for score in scores)

@@ -184,20 +184,20 @@ def show(console: Console, of: Sequence[Cell]) -> None:
         console.print(f"[red]failed:[/] {escape(said)}")
 
 
-def repeated(console: Console, verdicts: Counter[str], pairs: Sequence[tuple[Record, Record]]) -> None:
+def repeated(console: Console, outcomes: Counter[str], runs: Sequence[tuple[Record, Record, bool]]) -> None:
     """Runs that were made again, beside their records."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("seed", justify="right")
     for heading in ("recorded", "steps", "on", "now", "steps", "on"):
         table.add_column(heading, justify="right" if heading == "steps" else "left", no_wrap=True)
-    for before, after in pairs:
-        style = "green" if before.verdict == after.verdict else "red"
+    for before, after, same in runs:
+        style = "green" if same else "red"
         told = ((run.verdict, f"{run.steps:,}", escape(run.device)) for run in (before, after))
         (was, took, there), (now, takes, here) = told
         table.add_row(str(before.seed), was, took, there, f"[{style}]{now}", takes, here)
     console.print(table)
-    seeds = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-    agreed = "they agree" if len(verdicts) == 1 else "they do not agree, so that either may come out"
+    seeds = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+    agreed = "they agree" if len(outcomes) == 1 else "they do not agree, so that either may come out"
     console.print(f"[dim]Recorded seeds of this cell: {seeds}; {agreed}.")
 
 
