@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from assay.findings import Expectation, Finding, chosen, judge, learned_up_to, right_up_to, settings
+from assay.description import BadInput
+from assay.findings import Expectation, Finding, chosen, judge, learned_at, learned_up_to, right_up_to, settings
 from assay.record import Point, Record, Score
 from assay.spec import run_spec
 from assay.studies import study_named
@@ -48,17 +49,19 @@ def finding(**outcomes: str) -> Finding:
 )
 def test_a_verdict_follows_from_the_seeds_that_are_right_up_to_bin1(right: list[int], outcome: str, verdict: str):
     (judged,) = judge([finding(gru=outcome)], {"gru": [record(seed, r) for seed, r in enumerate(right)]})
-    assert judged.verdict == verdict
-    assert judged.evidence[0].count == sum(r >= 2 for r in right)
+    assert judged.verdict() == verdict
+    assert judged.evidence[0].count() == sum(r >= 2 for r in right)
 
 
 def test_a_finding_about_several_variants_takes_all_of_them():
     records = {"gru": [record(0, 3)], "narrow": [record(0, 0)], "unborn": []}
-    assert judge([finding(gru="learns", narrow="fails")], records)[0].verdict == "holds"
-    assert judge([finding(gru="learns", narrow="learns")], records)[0].verdict == "in part"
-    assert judge([finding(gru="fails", narrow="learns")], records)[0].verdict == "does not hold"
-    assert judge([finding(gru="learns", elman="learns")], records)[0].verdict == "not tested"
-    assert judge([finding(gru="learns", unborn="learns")], records)[0].verdict == "not tested"
+    assert judge([finding(gru="learns", narrow="fails")], records)[0].verdict() == "holds"
+    assert judge([finding(gru="learns", narrow="learns")], records)[0].verdict() == "in part"
+    assert judge([finding(gru="fails", narrow="learns")], records)[0].verdict() == "does not hold"
+    assert judge([finding(gru="learns", unborn="learns")], records)[0].verdict() == "under way"
+    assert judge([finding(unborn="learns")], records)[0].verdict() == "not tested"
+    with pytest.raises(BadInput, match="'grue', which is no variant; did you mean 'gru'"):
+        judge([finding(grue="learns")], records)
 
 
 @pytest.mark.parametrize(("outcome", "end"), [("diverges", "diverged"), ("collapses", "collapsed")])
@@ -66,10 +69,20 @@ def test_divergence_and_collapse_are_counted_over_all_settings(outcome: str, end
     good = [record(seed, 3, lr=0.001) for seed in range(9)]
     bad = record(0, 0, valid=0.0, lr=0.1).model_copy(update={"verdict": end})
     (judged,) = judge([finding(gru=outcome)], {"gru": [*good, bad]})
-    assert (judged.verdict, judged.evidence[0].count, len(judged.evidence[0].runs)) == ("holds", 1, 10)
+    assert (judged.verdict(), judged.evidence[0].count(), len(judged.evidence[0].runs)) == ("holds", 1, 10)
     (judged,) = judge([finding(gru=outcome)], {"gru": [*good, record(9, 3, lr=0.001), bad]})
-    assert judged.verdict == "does not hold", "one of eleven is less than a tenth"
-    assert judge([finding(gru=outcome)], {"gru": []})[0].verdict == "not tested"
+    assert judged.verdict() == "does not hold", "one of eleven is less than a tenth"
+    assert judge([finding(gru=outcome)], {"gru": []})[0].verdict() == "not tested"
+
+
+def test_without_a_task_runs_on_all_tasks_are_counted():
+    pooled = Expectation(variant="gru", outcome="diverges")
+    other = record(0, 0).model_copy(update={"spec": run_spec("dyck-1", "gru").plain(), "verdict": "diverged"})
+    runs = {"gru": [record(0, 3), other], "narrow": [other]}
+    (judged,) = judge([Finding(name="f", says="", source="", expects=(pooled,))], runs)
+    assert (judged.evidence[0].count(), len(judged.evidence[0].runs)) == (1, 2)
+    with pytest.raises(BadInput, match="needs a task"):
+        Expectation(variant="gru", outcome="learns")
 
 
 def test_validation_chooses_and_test_bins_do_not():
@@ -78,9 +91,18 @@ def test_validation_chooses_and_test_bins_do_not():
     assert chosen([*better, *liked]) == tuple(liked), "perfect on validation, wrong on every test bin"
     sooner = [record(seed, 0, lr=0.003, steps=200) for seed in range(2)]
     assert chosen([*liked, *sooner]) == tuple(sooner)
+    assert chosen([*liked, *(record(seed, 3, lr=0.001) for seed in range(2))])[0].spec["training"]["lr"] == 0.001
     half = [record(0, 3, lr=0.1), record(1, 3, valid=0.5, lr=0.1)]
     assert chosen([*liked, *half]) == tuple(liked)
     assert chosen([]) == ()
+
+
+def test_how_soon_is_that_of_the_seeds_that_solved():
+    quick = [record(0, 0, lr=0.01, steps=200), record(1, 0, valid=0.5, lr=0.01, steps=5000)]
+    slow = [record(0, 0, lr=0.001, steps=300), record(1, 0, valid=0.5, lr=0.001, steps=400)]
+    assert chosen([*slow, *quick]) == tuple(quick), "a seed that failed fast is no reason"
+    unsolved = [record(0, 0, valid=0.5, lr=lr, steps=steps) for lr, steps in ((0.01, 100), (0.001, 900))]
+    assert chosen(unsolved) == (unsolved[1],), "with none that solved, the lower rate"
 
 
 def test_an_expectation_is_about_its_task_alone():
@@ -101,6 +123,19 @@ def test_nearly_all_is_learned_and_not_perfect():
 
     assert [learned_up_to(scored(share), "Bin2") for share in (0.94, 0.95, 1.0)] == [False, True, True]
     assert [right_up_to(scored(share), "Bin2") for share in (0.94, 0.95, 1.0)] == [False, False, True]
+    (judged,) = judge([finding(gru="learns")], {"gru": [scored(0.95)]})
+    assert (judged.verdict(), judged.verdict(1.0)) == ("holds", "does not hold")
+    assert (judged.evidence[0].count(), judged.evidence[0].count(1.0)) == (1, 0)
+
+
+def test_learned_at_is_the_first_check_with_nearly_all_of_every_bin():
+    shares = [(0.99, 0.2), (0.94, 1.0), (0.95, 0.96), (0.1, 0.1), (1.0, 1.0)]
+    curve = tuple(
+        Point(step=100 * i, loss=1.0, sequences={"Val0": a, "Val1": b}, answers={}) for i, (a, b) in enumerate(shares)
+    )
+    assert learned_at(record(0, 0).model_copy(update={"curve": curve})) == 200
+    assert learned_at(record(0, 0).model_copy(update={"curve": curve}), 1.0) == 400
+    assert learned_at(record(0, 3).model_copy(update={"curve": curve[:2]})) is None
 
 
 def test_the_best_moment_is_that_of_any_run_at_any_check():
@@ -127,16 +162,19 @@ def test_right_up_to_a_bin_means_all_before_it_too():
     assert [right_up_to(record(0, 2), f"Bin{i}") for i in range(3)] == [True, True, False]
     holed = record(0, 3).model_copy(update={"scores": record(0, 3).scores[1:]})
     assert not right_up_to(holed, "Bin1"), "a bin that was not tested is not right"
+    with pytest.raises(BadInput, match="parity was not tested in 'Bin7'"):
+        right_up_to(record(0, 3), "Bin7")
 
 
 def test_the_first_paper_s_study_is_whole_and_what_it_says_is_about_its_runs():
     study = study_named("irie2023")
     digests = {id(run): run.digest for run in study.runs}
-    assert len(set(digests.values())) == len(study.runs) == 7 * 8 * 4 * 10 + 37 * 4 * 2 * 5 + 9 * 4 * 2 * 5
+    assert len(set(digests.values())) == len(study.runs) == 4290
     for parts in (study.pieces, study.variants):
         assert sorted(id(run) for runs in parts.values() for run in runs) == sorted(digests)
     assert all(max(window.high for window in run.testing.bins) >= 1000 for run in study.runs)
     assert {name for comparison in study.comparisons for name in comparison.variants} == set(study.variants)
     pairs = {(run.task.kind, variant) for variant, runs in study.variants.items() for run in runs}
-    assert {(e.task, e.variant) for f in study.findings for e in f.expects} <= pairs
-    assert all(judged.verdict == "not tested" for judged in judge(study.findings, {}))
+    assert {(e.task, e.variant) for f in study.findings for e in f.expects if e.task} <= pairs
+    nothing = dict.fromkeys(study.variants, ())
+    assert all(judged.verdict() == "not tested" for judged in judge(study.findings, nothing))

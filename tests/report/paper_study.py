@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from assay.cli_records import about_study
 from assay.record import LengthScore, Point, Record, Score
+from assay.report.study import write
 from assay.spec import RunSpec
 from assay.studies import Study, study_named
 
@@ -18,11 +21,12 @@ from assay.spec import run_spec
 BINS = [{"name": f"Bin{i}", "low": 10 * i + 2, "high": 10 * i + 10} for i in range(3)]
 
 
-def runs(model, *tasks, **options):
+def runs(model, *tasks, steps=1000, **options):
+    training = {"lengths": [2, 10], "steps": steps}
     return [
         run_spec(
             task, model, seed=seed, model_options={"width": 8, **options},
-            training={"lengths": [2, 10], "steps": 1000, "lr": lr}, testing={"bins": BINS},
+            training=training | {"lr": lr}, testing={"bins": BINS},
         )
         for task in tasks
         for lr in (1e-3, 1e-2)
@@ -32,7 +36,7 @@ def runs(model, *tasks, **options):
 
 VARIANTS = {
     "gru": runs("gru", "parity", "dyck-1"),
-    "elman": runs("elman", "parity", "dyck-1"),
+    "elman": runs("elman", "parity", "dyck-1", steps=2000),
     "gru_2, deep": runs("gru", "parity", layers=3),
 }
 PIECES = {"whole": VARIANTS["gru"] + VARIANTS["elman"], "deep": VARIANTS["gru_2, deep"]}
@@ -48,13 +52,27 @@ def expect(outcome, variant, *tasks):
 
 
 FINDINGS = [
-    Finding(name="gates", says="A GRU learns.", source="p. 1", expects=expect("learns", "gru", "parity", "dyck-1")),
+    Finding(
+        name="gates", says="A GRU learns.", source="p. 1", differs="Ours <are> other gates.",
+        expects=expect("learns", "gru", "parity", "dyck-1"),
+    ),
     Finding(name="no gates", says="Without, not.", source="p. 2", expects=expect("fails", "elman", "parity", "dyck-1")),
-    Finding(name="blows up", says="It does.", source="p. 3", expects=expect("diverges", "gru", "parity")),
+    Finding(
+        name="blows up", says="It does.", source="p. 3", differs="It is calm.",
+        expects=expect("diverges", "gru", "parity"),
+    ),
+    Finding(
+        name="one answer", says="All the same.", source="p. 4", differs="It is not.",
+        expects=expect("collapses", "gru", "parity", "dyck-1"),
+    ),
+    Finding(name="everywhere", says="On all tasks.", source="p. 5", expects=expect("diverges", "gru", "")),
+    Finding(name="elsewhere", says="So too this.", source="p. 6", expects=expect("collapses", "elman", "")),
 ]
 '''
 
-ENDS = ("solved", "partly solved", "partly solved", "collapsed", "censored", "diverged", "failed")
+ENDS = ("solved", "partly solved", "partly solved", "collapsed", "censored", "diverged")
+DRAW = 70  # one that shows every case
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def study(folder: Path) -> Study:
@@ -63,28 +81,42 @@ def study(folder: Path) -> Study:
     return study_named(str(path))
 
 
+def page(asked: Study, records: list[Record], folder: Path) -> Path:
+    """The page of these records, in a folder."""
+    write(about_study("mine.py", asked), records, len(asked.runs) - len(records), folder)
+    return folder
+
+
+def failed(record: Record) -> Record:
+    return record.model_copy(
+        update={"verdict": "failed", "stopped": "error", "scores": (), "error": "RuntimeError: <b>no luck</b>"}
+    )
+
+
 def made_up(run: RunSpec) -> Record:
     """A record in which everything is consistent, and the same at every call."""
-    chance = random.Random(f"{run.task.kind} {run.model.name} {len(run.model.mixers)} {run.training.lr} {run.seed}")
+    named = f"{run.task.kind} {run.model.name} {len(run.model.mixers)} {run.training.lr} {run.seed}"
+    chance = random.Random(f"{named} {DRAW}")
     end = chance.choice(ENDS)
     right = {"solved": 3, "partly solved": chance.choice((1, 2))}.get(end, 0)
-    scores = () if end in ("diverged", "failed") else tuple(_score(i, i < right, chance) for i in range(3))
+    scores = () if end == "diverged" else tuple(_score(i, i < right, chance) for i in range(3))
     steps = 100 * chance.randint(4, 10)
-    curve = tuple(_point(step, right > 0, chance) for step in range(100, steps + 1, 100)) if end != "failed" else ()
+    validated = right > 0 and chance.random() < 0.8  # not all that is right when tested was right before
+    curve = () if end == "diverged" and chance.random() < 0.3 else _curve(steps, validated, chance)
+    started = BEGAN + timedelta(seconds=chance.randint(0, 7200))
     return Record(
         digest=run.digest,
         spec=run.plain(),
         verdict=end,
-        stopped={"diverged": "diverged", "failed": "error"}.get(end, "solved" if right else "steps"),
+        stopped="diverged" if end == "diverged" else "solved" if validated else "steps",
         steps=steps,
-        solved_at=steps - 200 if right else None,
+        solved_at=steps - 200 if validated else None,
         first_failing_length=min((s.lengths[0].length for s in scores if s.sequences < 1), default=None),
         scores=scores,
         curve=curve,
-        error="RuntimeError: no luck" if end == "failed" else None,
         seconds={"train": chance.randint(1, 90), "test": 0.5},
-        started=f"2026-01-01T00:{chance.randint(10, 29)}:{chance.randint(10, 59)}+00:00",
-        ended=f"2026-01-01T00:{chance.randint(30, 40)}:{chance.randint(10, 59)}+00:00",
+        started=started.isoformat(),
+        ended=(started + timedelta(seconds=chance.randint(20, 200))).isoformat(),
         parameters=chance.choice((100, 200)),
         state_floats=8,
         commit=chance.choice(("aaaa", "bbbb")),
@@ -105,6 +137,14 @@ def _score(place: int, right: bool, chance: random.Random) -> Score:
     return Score(bin=f"Bin{place}", rows=32, shared=0, sequences=mean, answers=mean, favourite=0.5, lengths=rows)
 
 
-def _point(step: int, good: bool, chance: random.Random) -> Point:
-    share = 1.0 if good else chance.randint(0, 99) / 100
-    return Point(step=step, loss=round(chance.random() + 0.01, 3), sequences={"Val0": share}, answers={"Val0": share})
+def _curve(steps: int, validated: bool, chance: random.Random) -> tuple[Point, ...]:
+    """Validation that ends right at three checks was nearly right some checks before, at first in its shorter bin."""
+    points, nearly = [], chance.randint(100, steps - 300)
+    for step in range(100, steps + 1, 100):
+        near, far = (chance.randint(0, 94) / 100 for _ in range(2))
+        if validated:
+            near = 1.0 if step > nearly - 100 else near
+            far = 1.0 if step > steps - 300 else 0.96 if step > nearly else far
+        shares = {"Val0": near, "Val1": far}
+        points.append(Point(step=step, loss=round(chance.random() + 0.01, 3), sequences=shares, answers=shares))
+    return tuple(points)

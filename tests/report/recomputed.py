@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import math
 from collections import Counter
@@ -17,6 +18,11 @@ from assay.studies import Study
 
 BINS = ["Bin0", "Bin1", "Bin2"]
 Table = list[list[str]]
+TASKS = [
+    ["task", "asks", "trained lengths", "test bins", "validated up to", "steps", "batch"],
+    ["parity", "is the number of 1s even?", "2-10", "2-10, 12-20, 22-30", "15", "1,000-2,000", "32"],
+    ["dyck-1", "is a bracket open?", "2-10", "2-10, 12-20, 22-30", "15", "1,000-2,000", "32"],
+]
 
 
 # -- reading a page --
@@ -33,11 +39,15 @@ def tables(folder: Path) -> dict[str, Table]:
             name = heading
             if not inside and heading in found:
                 heading = name = f"{heading} 2"
-            row = [cell.strip().replace("<br>", "\n").replace("\\*", "*") for cell in line[1:-1].split(" |")]
+            row = [_read(cell) for cell in line[1:-1].split(" |")]
             if not set(line) <= set("|-"):
                 found.setdefault(name, []).append(row)
         inside = line.startswith("|")
     return found
+
+
+def _read(cell: str) -> str:
+    return html.unescape(cell.strip().replace("<br>", "\n").replace("\\*", "*"))
 
 
 class Cells(HTMLParser):
@@ -86,7 +96,7 @@ class Plain:
                 rates = self.runs.setdefault((variant, run.task.kind), {})
                 rates.setdefault(run.training.lr, []).append(found.get(run.digest))
         for place, rates in self.runs.items():
-            if any(None in some for some in rates.values()):  # not all of it was run
+            if any(run is None or run["verdict"] == "failed" for some in rates.values() for run in some):
                 self.runs[place] = {}
         self.pieces = {
             name: [found[run.digest] for run in runs if run.digest in found] for name, runs in asked.pieces.items()
@@ -95,10 +105,15 @@ class Plain:
     def pooled(self, variant: str, task: str) -> list[dict[str, Any]]:
         return [run for runs in self.runs.get((variant, task), {}).values() for run in runs]
 
+    def everywhere(self, variant: str) -> list[dict[str, Any]]:
+        """On all tasks; nothing if one of them was not run in full."""
+        mine = [self.pooled(*place) for place in self.runs if place[0] == variant]
+        return [run for some in mine for run in some] if all(mine) else []
+
     def rate(self, variant: str, task: str) -> float | None:
         """The one that validation likes best."""
         rates = self.runs.get((variant, task), {})
-        return max(rates, key=lambda lr: liked(rates[lr]), default=None)
+        return max(rates, key=lambda lr: (*liked(rates[lr]), -lr), default=None)
 
     def chosen(self, variant: str, task: str) -> list[dict[str, Any]]:
         rate = self.rate(variant, task)
@@ -110,8 +125,8 @@ def liked(runs: list[dict[str, Any]]) -> tuple[float, float, float]:
     for run in runs:
         last = run["curve"][-1]["sequences"] if run["curve"] and run["stopped"] != "diverged" else {"": 0.0}
         ends.append(sum(last.values()) / len(last))
-    stopped = sum(run["stopped"] == "solved" for run in runs) / len(runs)
-    return stopped, sum(ends) / len(ends), -median(run["steps"] for run in runs)
+    solved = [run["steps"] for run in runs if run["stopped"] == "solved"]
+    return len(solved) / len(runs), sum(ends) / len(ends), -median(solved) if solved else 0
 
 
 def right(runs: list[dict[str, Any]], up_to: str, least: float = 1) -> list[dict[str, Any]]:
@@ -124,7 +139,7 @@ def learned(runs: list[dict[str, Any]], up_to: str) -> list[dict[str, Any]]:
 
 
 def accuracy(runs: list[dict[str, Any]], bin_: str) -> float | None:
-    shares = [[s["sequences"] for s in run["scores"] if s["bin"] == bin_] for run in runs if run["verdict"] != "failed"]
+    shares = [[s["sequences"] for s in run["scores"] if s["bin"] == bin_] for run in runs]
     return mean(share[0] if share else 0.0 for share in shares) if any(shares) else None
 
 
@@ -149,9 +164,17 @@ def counted(some: list[dict[str, Any]], runs: list[dict[str, Any]]) -> str:
     return f"{k} of {n} ({in_percent(k, n)})"
 
 
-def steps(runs: list[dict[str, Any]]) -> list[str]:
-    got = [run["solved_at"] or run["steps"] for run in learned(runs, "Bin1")]
-    return [f"{median(got):.0f} steps"] if got else []
+def steps(runs: list[dict[str, Any]]) -> float | None:
+    """Of the runs that learned, the median of the first check with 95 % in both validation bins, if there is one."""
+    first = []
+    for run in learned(runs, "Bin1"):
+        good = [p["step"] for p in run["curve"] if p["sequences"]["Val0"] >= 0.95 and p["sequences"]["Val1"] >= 0.95]
+        first += [min(good)] if good else []
+    return median(first) if first else None
+
+
+def in_steps(runs: list[dict[str, Any]]) -> str:
+    return "" if steps(runs) is None else f"{steps(runs):,.0f} steps"
 
 
 def trouble(runs: list[dict[str, Any]]) -> list[str]:
@@ -167,54 +190,58 @@ def lines(*parts: str) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def evidence(plain: Plain, expected: Any) -> tuple[int, int, str, str]:
+def evidence(plain: Plain, expected: Any, least: float = 0.95) -> tuple[int, int, str, str]:
     """Count, runs, verdict (met, not met, neither, not run) and the line of an expectation."""
     place = (expected.variant, expected.task)
     solving = expected.outcome in ("learns", "fails")
-    runs = plain.chosen(*place) if solving else plain.pooled(*place)
-    named = f"{expected.variant} on {expected.task}"
+    ended = {"diverges": "diverged", "collapses": "collapsed"}.get(expected.outcome, "")
+    runs = plain.chosen(*place) if solving else plain.pooled(*place) if expected.task else plain.everywhere(place[0])
+    named = place_named(expected)
     if not runs:
         return 0, 0, "not run", f"- {named}: not run in full"
-    k, n = len(learned(runs, "Bin1")) if solving else sum(r["verdict"] == "diverged" for r in runs), len(runs)
+    k, n = len(right(runs, "Bin1", least)) if solving else sum(r["verdict"] == ended for r in runs), len(runs)
     if solving:
         met = "met" if (k / n >= 0.5) == (expected.outcome == "learns") else "not met"
         met = "neither" if 0.1 < k / n < 0.5 else met
     else:
         met = "met" if k / n >= 0.1 else "not met"
     mark = {"met": "✓", "not met": "✗", "neither": "?"}[met]
-    said = f"{mark} {named}: {k} of {n}{'' if solving else ' diverged'} ({in_percent(k, n)} %)"
+    said = f"{mark} {named}: {k} of {n}{'' if solving else f' {ended}'} ({in_percent(k, n)} %)"
     said += f", {len(right(runs, 'Bin1'))} perfect" if solving and k else ""
     said += f", lr={plain.rate(*place)}" if solving else ""
     moment = f" (best moment {share(best_moment(plain, *place))} %)" if expected.outcome == "learns" else ""
     return k, n, met, said if met == "met" else f"{said}, expected: {expected.outcome}{moment}"
 
 
+def place_named(expected: Any) -> str:
+    return f"{expected.variant} on {expected.task}" if expected.task else f"{expected.variant} on all tasks"
+
+
 def best_moment(plain: Plain, variant: str, task: str) -> float:
-    return max((point["sequences"]["Val0"] for run in plain.pooled(variant, task) for point in run["curve"]), default=0)
+    return max((point["sequences"]["Val1"] for run in plain.pooled(variant, task) for point in run["curve"]), default=0)
 
 
-def verdict(plain: Plain, finding: Any) -> str:
-    met = {evidence(plain, expected)[2] for expected in finding.expects}
+def verdict(plain: Plain, finding: Any, least: float = 0.95) -> str:
+    met = {evidence(plain, expected, least)[2] for expected in finding.expects}
     if "not run" in met:
-        return "not tested"
+        return "not tested" if met == {"not run"} else "under way"
     return "holds" if met == {"met"} else "does not hold" if met == {"not met"} else "in part"
 
 
-def device_seconds(plain: Plain, name: str) -> list[float]:
+def busy(runs: list[dict[str, Any]]) -> set[int]:
+    """The seconds at which any of the runs was under way."""
+    spans = [[int(datetime.fromisoformat(run[end]).timestamp()) for end in ("started", "ended")] for run in runs]
+    return {second for span in spans for second in range(*span)}
+
+
+def device_minutes(plain: Plain, name: str) -> float:
     """Second by second: a piece's share of the device, among the pieces that have a run under way."""
-    at = {
-        piece: {
-            second
-            for run in runs
-            for second in range(*(int(datetime.fromisoformat(run[end]).timestamp()) for end in ("started", "ended")))
-        }
-        for piece, runs in plain.pieces.items()
-    }
-    return [1 / sum(second in seconds for seconds in at.values()) for second in at[name]]
+    at = {piece: busy(runs) for piece, runs in plain.pieces.items()}
+    return sum(1 / sum(second in seconds for seconds in at.values()) for second in at[name]) / 60
 
 
 def recomputed(asked: Study, records: list[Record]) -> dict[str, Table]:
-    """Every table that a page of this study may have."""
+    """Every table of a page of this study; of comparisons, those of which something was run."""
     plain, both = Plain(asked, records), ["parity", "dyck-1"]
     first, depth = (comparison.variants for comparison in asked.comparisons)
 
@@ -231,28 +258,31 @@ def recomputed(asked: Study, records: list[Record]) -> dict[str, Table]:
         return lines(share(accuracy(runs, "Bin2")), counted(right(runs, "Bin2"), runs))
 
     def soon(runs: list[dict[str, Any]]) -> str:
-        return lines(counted(learned(runs, "Bin1"), runs), *steps(runs))
+        return lines(counted(learned(runs, "Bin1"), runs), in_steps(runs))
 
     def robust(variant: str, task: str) -> str:
         runs = plain.pooled(variant, task)
-        return lines(counted(learned(runs, "Bin1"), runs), *steps(runs), *trouble(runs)) if runs else ""
+        return lines(counted(learned(runs, "Bin1"), runs), in_steps(runs), *trouble(runs)) if runs else ""
 
-    found = [["finding", "says", "source", "verdict", "evidence"]]
+    found = [["finding", "says", "source", "verdict", "if perfect", "evidence"]]
     for f in asked.findings:
-        found.append([f.name, f.says, f.source, verdict(plain, f), lines(*(evidence(plain, e)[3] for e in f.expects))])
+        said = verdict(plain, f)
+        because = lines(*(evidence(plain, e)[3] for e in f.expects), "" if said == "holds" else f.differs)
+        found.append([f.name, f.says, f.source, said, verdict(plain, f, 1), because])
     cost = [["piece", "runs", "minutes", "device", "commit", "command"]]
     for name, mine in plain.pieces.items():
         cost.append(
             [
                 name,
                 f"{len(mine)} of {len(asked.pieces[name])}",
-                f"{sum(device_seconds(plain, name)) / 60:.1f}" if mine else "",
+                f"{device_minutes(plain, name):.1f}" if mine else "",
                 ", ".join(sorted({run["device"] for run in mine})),
                 ", ".join(sorted({run["commit"] for run in mine})),
                 f"assay study mine.py --piece {name}",
             ]
         )
-    return {
+    may = {
+        "The tasks": TASKS,
         "What the paper found, and what is found here": found,
         "The first": square(first, both, lambda v, t: chosen(v, t, near)),
         "How far it carries": square(first, both, lambda v, t: chosen(v, t, far)),
@@ -260,3 +290,4 @@ def recomputed(asked: Study, records: list[Record]) -> dict[str, Table]:
         "Depth": square(depth, both, lambda v, t: chosen(v, t, soon)),
         "What it took": cost,
     }
+    return {name: table for name, table in may.items() if any(any(row[1:]) for row in table[1:])}

@@ -15,7 +15,7 @@ from tests.report.test_tables import record
 
 
 def page(folder: Path, records: list, missing: int = 0) -> tuple[str, str]:
-    files = write(About("mine", "What is asked?", "assay study mine"), records, missing, folder)
+    files = write(About("mine", "What is asked?", "mine"), records, missing, folder)
     assert all(f.exists() for f in files)
     return (folder / "index.html").read_text(), (folder / "index.md").read_text()
 
@@ -28,7 +28,9 @@ def test_a_page_has_its_tables_charts_and_sources(tmp_path: Path):
         assert "75.0" in text
         assert "1 solved, 1 partly" in text
         assert "3 runs of the study are not in the store yet" in text
-        assert "assay study mine" in text
+        assert "Made by `assay study mine`, and this page by `assay report mine`." in text
+        assert "2 runs, 0.1 minutes of work in all; bins show" in text
+        assert "steps and seconds are medians over the seeds that solved." in text
         assert "seeds 0, 1" in text
     assert web.count("<svg") == 2
     assert not re.search(r'(src|href)="?http', web), "nothing is fetched from elsewhere"
@@ -63,9 +65,9 @@ def test_findings_and_their_evidence_are_on_the_page(tmp_path: Path):
     finding = Finding(name="gates", says="A GRU fails on (aa)* and (ab)*.", source="nobody", expects=(said,))
     records = [record(0), record(1)]
     variants = {"gru": {"parity": [r.digest for r in records]}}
-    write(About("mine", "What is asked?", "assay study mine", [finding], variants=variants), records, 0, tmp_path)
+    write(About("mine", "What is asked?", "mine", [finding], variants=variants), records, 0, tmp_path)
     markdown = (tmp_path / "index.md").read_text()
     assert (
-        "| gates | A GRU fails on (aa)\\* and (ab)\\*. | nobody | does not hold "
+        "| gates | A GRU fails on (aa)\\* and (ab)\\*. | nobody | does not hold | does not hold "
         "| ✗ gru on parity: 2 of 2 (34-100 %), 2 perfect, expected: fails |" in markdown
     )

@@ -73,6 +73,15 @@ def test_bins_are_in_order():
     assert bins(cells([record(0)])) == ["Bin0", "Bin1", "Bin2", "Bin3"]
 
 
+def test_the_order_of_bins_is_that_of_their_lengths():
+    """Each task has its own: the second bin of one may be longer than the third of another."""
+    ends = {"Bin0": 10, "Bin1": 20, "Bin2": 30, "Bin10": 110}
+    some = [{"name": name, "low": 2, "high": high} for name, high in reversed(ends.items())]
+    few = [{"name": "Bin0", "low": 2, "high": 500}, {"name": "Bin1", "low": 2, "high": 600}]
+    of = cells([record(0, testing={"bins": few}), record(0, testing={"bins": some})])
+    assert bins(of) == list(ends)
+
+
 def test_a_hundred_means_all():
     assert percent(1.0) == "100"
     assert percent(0.99999) == "99.9"

@@ -9,10 +9,10 @@ from itertools import pairwise
 from assay.record import Record
 
 
-def facts(records: Sequence[Record], missing: int) -> list[str]:
+def facts(records: Sequence[Record], missing: int, note: str) -> list[str]:
+    """The note says how the page's own figures are to be read."""
     said = [
-        f"{len(records)} runs, {minutes(records):.1f} minutes of work in all; bins show the mean share of right "
-        "sequences in %, a run that diverged counting as 0; steps and seconds are medians over the seeds that solved.",
+        f"{len(records):,} runs, {took(records)} in all; {note}.",
         f"Commit {each(r.commit or 'unknown' for r in records)}; device {each(r.device for r in records)}; "
         f"torch {each(r.versions.get('torch', '?') for r in records)}; "
         f"seeds {each(str(r.seed) for r in records)}.",
@@ -26,29 +26,37 @@ def facts(records: Sequence[Record], missing: int) -> list[str]:
         )
     said += [f"Failed: {r.task} {r.model} seed {r.seed}: {r.error}" for r in records if r.error]
     if missing:
-        said.append(f"{missing} runs of the study are not in the store yet.")
+        said.append(f"{missing:,} runs of the study are not in the store yet.")
     return said
 
 
-def minutes(records: Iterable[Record]) -> float:
-    return sum(sum(record.seconds.values()) for record in records) / 60
+def took(records: Iterable[Record]) -> str:
+    """`12.3 minutes of device time`; of runs that do not say when they ended, minutes of work."""
+    kinds: dict[str, list[Record]] = {}
+    for record in records:
+        kinds.setdefault("device time" if _timed(record) else "work", []).append(record)
+    return " and ".join(f"{minutes({kind: some})[kind]:,.1f} minutes of {kind}" for kind, some in sorted(kinds.items()))
 
 
-def device_minutes(groups: Mapping[str, Sequence[Record]]) -> dict[str, float]:
+def minutes(groups: Mapping[str, Sequence[Record]]) -> dict[str, float]:
     """The minutes that each group had a device for, shared equally by the groups that were under way on it.
 
-    Groups with a record that does not say when it began and ended are left out.
+    Of runs that do not say when they began and ended, the minutes of work.
     """
-    known = {name: some for name, some in groups.items() if some and all(r.started and r.ended for r in some)}
-    spent = dict.fromkeys(known, 0.0)
+    seconds = {name: sum(sum(r.seconds.values()) for r in some if not _timed(r)) for name, some in groups.items()}
+    known = {name: [record for record in some if _timed(record)] for name, some in groups.items()}
     for device in {record.device for some in known.values() for record in some}:
         busy = {name: [_span(r) for r in some if r.device == device] for name, some in known.items()}
         edges = sorted({edge for spans in busy.values() for span in spans for edge in span})
         for low, high in pairwise(edges):
             here = [name for name, spans in busy.items() if any(a <= low and high <= b for a, b in spans)]
             for name in here:
-                spent[name] += (high - low) / 60 / len(here)
-    return spent
+                seconds[name] += (high - low) / len(here)
+    return {name: some / 60 for name, some in seconds.items()}
+
+
+def _timed(record: Record) -> bool:
+    return bool(record.started and record.ended)
 
 
 def _span(record: Record) -> tuple[float, float]:

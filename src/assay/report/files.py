@@ -11,7 +11,7 @@ from typing import Any, get_args
 from assay.findings import ABOUT_SEEDS, Comparison, Evidence, Judgement
 from assay.record import Verdict
 from assay.report.grid import Grid
-from assay.report.judged import chosen_setting
+from assay.report.judged import LEARNED_IN_PERCENT, chosen_setting, tasks_of
 from assay.report.tables import Cell, bins, in_percent, median_steps, percent, wilson
 
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -19,14 +19,14 @@ SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
 
 
 def cells_csv(grid: Grid, up_to: str) -> str:
-    """Every cell with all its numbers; steps are the median of the seeds that have learned up to this bin."""
+    """Every cell with all its numbers; steps are those of the seeds that have learned up to this bin."""
     places = [(cell, cell is grid.chosen[place]) for place, some in grid.cells.items() for cell in some]
     named = bins(cell for cell, _ in places)
     return _csv([_cell(cell, is_chosen, named, up_to) for cell, is_chosen in places])
 
 
 def _cell(cell: Cell, is_chosen: bool, named: Sequence[str], up_to: str) -> dict[str, Any]:
-    own, seeds, sizes = bins([cell]), len(cell.records), (cell.finished or cell.records)[0]
+    own, seeds, sizes = bins([cell]), len(cell.records), cell.records[0]
     row: dict[str, Any] = {"variant": cell.model, "task": cell.task, "setting": cell.setting}
     row |= {"chosen": "yes" if is_chosen else "no", "seeds": seeds}
     for name in named:
@@ -36,8 +36,8 @@ def _cell(cell: Cell, is_chosen: bool, named: Sequence[str], up_to: str) -> dict
         row |= {f"perfect up to {name}": len(cell.right(name)) if name in own else None}
         row |= {f"accuracy {name}": cell.accuracy(name)}
     verdicts = Counter(record.verdict for record in cell.records)
-    row |= {verdict: verdicts[verdict] for verdict in get_args(Verdict)}
-    row |= {f"median steps to {up_to}": median_steps(cell.learned(up_to))}
+    row |= {verdict: verdicts[verdict] for verdict in get_args(Verdict) if verdict != "failed"}
+    row |= {f"median steps to {LEARNED_IN_PERCENT} of validation": median_steps(cell.learned(up_to))}
     row |= {"seconds": sum(sum(record.seconds.values()) for record in cell.records)}
     row |= {"first wrong length": cell.first_failing_length}
     return row | {"parameters": sizes.parameters, "state floats": sizes.state_floats}
@@ -50,23 +50,24 @@ def findings_csv(judgements: Iterable[Judgement], grid: Grid) -> str:
 
 def _expected(judged: Judgement, piece: Evidence, grid: Grid) -> dict[str, Any]:
     finding, expected, runs = judged.finding, piece.expected, len(piece.runs)
-    low, high = wilson(piece.count, runs) if runs else (None, None)
+    low, high = wilson(piece.count(), runs) if runs else (None, None)
     return {
         "finding": finding.name,
         "says": finding.says,
         "source": finding.source,
-        "verdict": judged.verdict,
+        "verdict": judged.verdict(),
+        "if perfect": judged.verdict(1.0),
         "variant": expected.variant,
-        "task": expected.task,
+        "task": tasks_of(piece),
         "expected": expected.outcome,
         "up to": expected.up_to if expected.outcome in ABOUT_SEEDS else "",
         "setting": chosen_setting(piece, grid),
-        "count": piece.count if runs else None,
+        "count": piece.count() if runs else None,
         "runs": runs,
         "low": low,
         "high": high,
         "best moment": piece.best_moment if expected.outcome in ABOUT_SEEDS and runs else None,
-        "met": {True: "yes", False: "no", None: ""}[piece.met],
+        "met": {True: "yes", False: "no", None: ""}[piece.met()],
     }
 
 

@@ -14,9 +14,10 @@ Place = tuple[str, str]  # a variant and a task
 
 
 class Grid:
-    """Of each variant and task whose runs all have records: its cells, the one that validation chose, and all as one.
+    """Of each variant and task whose runs have all finished: its cells, the one that validation chose, and all as one.
 
-    Of a place that is under way, those that learn soon are recorded first: it would look better than it is.
+    Of a place that is under way, those that learn soon are recorded first: it would look better than it is. An error is
+    no evidence, and a place with one is under way.
     """
 
     def __init__(self, asked: Asked, records: Iterable[Record]) -> None:
@@ -29,7 +30,7 @@ class Grid:
         for variant, tasks in asked.items():
             self.variants[variant] = []
             for task, digests in tasks.items():
-                mine = [found[digest] for digest in digests if digest in found]
+                mine = [found[digest] for digest in digests if digest in found and found[digest].finished]
                 if len(mine) == len(digests):
                     self.variants[variant] += mine
                     self._place(variant, task, mine)
@@ -52,6 +53,14 @@ class Grid:
         """Every place of these variants, whether it has records or not."""
         tasks = self.tasks(variants)
         return [(variant, task) for variant in variants for task in tasks]
+
+    def begun(self, variants: Sequence[str]) -> bool:
+        """Whether any of these variants was run on any of its tasks."""
+        return any(place in self.cells for place in self.of(variants))
+
+    def whole(self, variant: str) -> bool:
+        """Whether a variant was run on all of its tasks."""
+        return all((variant, task) in self.cells for task in self.asked[variant])
 
 
 def last_bin(cell: Cell) -> str:

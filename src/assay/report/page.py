@@ -28,7 +28,7 @@ class Page:
     """Headings, words, charts and tables, in the order in which they are given."""
 
     def __init__(self, title: str, about: str, style: str = STYLE) -> None:
-        self.markdown = [f"# {title}", "", about, ""]
+        self.markdown = [f"# {_in_markdown(title)}", "", _text(about), ""]
         self.web = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{style}</style>"]
         self.web += [f"<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p>"]
         self.files: dict[str, str | bytes] = {}
@@ -43,7 +43,7 @@ class Page:
             return
         svg, png = figures.draw(chart)
         self.web += [f"{self._head(heading, text)}<figure>{svg}</figure>"]
-        self.markdown += [f"![{heading or name}]({name}.png)", ""]
+        self.markdown += [f"![{_in_markdown(heading) or name}]({name}.png)", ""]
         self.files |= {f"{name}.svg": svg, f"{name}.png": png}
 
     def table(
@@ -52,7 +52,7 @@ class Page:
         """A value may have several lines; `kind` is a class of the page's style."""
         rows = list(rows)
         self.web += [self._head(heading, text)]
-        self.markdown += [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+        self.markdown += [f"| {' | '.join(map(_in_markdown, header))} |", f"|{'---|' * len(header)}"]
         self.markdown += [*(f"| {' | '.join(map(_in_markdown, row))} |" for row in rows), ""]
         opened = f"<table class={kind}>" if kind else "<table>"
         self.web += [f"<div class=wide>{opened}<tr>", *(f"<th>{html.escape(name)}</th>" for name in header), "</tr>"]
@@ -61,12 +61,13 @@ class Page:
 
     def _head(self, heading: str, text: str) -> str:
         """What stands above: written in Markdown, given as HTML; either may be left out."""
-        self.markdown += [*([f"## {heading}", ""] if heading else []), *([text, ""] if text else [])]
-        title = f"<h2>{heading}</h2>" if heading else ""
+        self.markdown += [*([f"## {_in_markdown(heading)}", ""] if heading else [])]
+        self.markdown += [*([_text(text), ""] if text else [])]
+        title = f"<h2>{html.escape(heading, quote=False)}</h2>" if heading else ""
         return title + (f"<p>{html.escape(text, quote=False)}</p>" if text else "")
 
     def facts(self, facts: Sequence[str]) -> None:
-        self.markdown += [*(f"- {fact}" for fact in facts), ""]
+        self.markdown += [*(f"- {_text(fact)}" for fact in facts), ""]
         self.web += ["<ul>", *(f"<li>{html.escape(fact)}</li>" for fact in facts), "</ul>"]
 
     def save(self, folder: Path) -> list[Path]:
@@ -75,8 +76,13 @@ class Page:
         return [_save(folder / name, data) for name, data in sorted(files.items())]
 
 
+def _text(value: str) -> str:
+    return value.replace("<", "&lt;")
+
+
 def _in_markdown(value: str) -> str:
-    return value.replace("|", "&#124;").replace("*", "\\*").replace("\n", "<br>")
+    """A name or a value, in which nothing is markup but its lines."""
+    return _text(value).replace("|", "&#124;").replace("*", "\\*").replace("\n", "<br>")
 
 
 def _cell(value: str) -> str:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from assay.findings import ABOUT_SEEDS, Comparison, judge
+from assay.findings import ABOUT_SEEDS, Comparison
 from assay.record import Record
 from assay.report import files, judged
-from assay.report.about import About
-from assay.report.facts import device_minutes, each, facts, minutes
+from assay.report.about import About, Span
+from assay.report.facts import each, facts, minutes, took
 from assay.report.grid import Grid, Place, last_bin
 from assay.report.page import STYLE, Page
 from assay.report.tables import Cell, in_percent, median_steps, percent, wilson
@@ -23,46 +23,34 @@ table.grid th,table.grid td{text-align:center;padding:.25rem .4rem}
 table.grid th:first-child,table.grid td:first-child{text-align:left}
 td.lines{font-size:12.5px;line-height:1.35}
 table.findings th,table.findings td{text-align:left;vertical-align:top;white-space:normal;min-width:5rem}
-table.findings td.lines{white-space:nowrap}
+table.findings td.lines{min-width:28rem}
 """
+NOTE = "shares of right sequences are means over seeds, a run that diverged counting as 0"
+STEPS = f"the median steps until {judged.LEARNED_IN_PERCENT} of validation was right"
 
 
 def write(about: About, records: Sequence[Record], missing: int, folder: Path) -> list[Path]:
     """Write the page, its charts and the files beside it; returns the files."""
     grid, page = Grid(about.variants, records), Page(about.title, about.asks, STYLE + MORE_STYLE)
-    first, *others = about.comparisons
-    judgements = judge(about.findings, grid.variants)
+    first, judgements = about.comparisons[0], judged.judgements(about.findings, grid)
     page.words("In short", "")
-    page.facts(
-        [
-            *judged.in_short(judgements),
-            f"{len(records):,} of {len(records) + missing:,} runs, {minutes(records) / 60:.1f} hours of work.",
-        ]
-    )
+    page.facts([*judged.in_short(judgements), _runs(records, missing)])
+    _tasks(page, about)
     if judgements:
         judged.findings(page, judgements, grid)
-    _first(page, grid, first)
-    _robustness(page, grid, first)
-    _divergence(page, grid, first, about)
-    for comparison in others:
-        page.table(
-            comparison.title,
-            *_table(grid.chosen, grid, comparison, _seeds_and_steps),
-            f"{comparison.says} Seeds that have learned up to {UP_TO}, their 95 % interval in %, their median steps.",
-            "grid",
-        )
+    _comparisons(page, grid, about)
     _cost(page, about, records)
     page.facts(
         [
-            *facts(records, missing),
-            f"Made by `{about.command}`. Beside this page: cells.csv (every cell with all its numbers), findings.csv "
-            "(every expectation), table.tex (the first table).",
+            *facts(records, missing, NOTE),
+            f"{about.made_by} Beside this page: cells.csv (every cell with all its numbers), findings.csv (every "
+            "expectation), table.tex (the first table).",
         ]
     )
     page.files |= {
         "cells.csv": files.cells_csv(grid, UP_TO),
         "findings.csv": files.findings_csv(judgements, grid),
-        "table.tex": files.table_tex(grid, first, UP_TO, about.command),
+        "table.tex": files.table_tex(grid, first, UP_TO, about.report_command),
     }
     return page.save(folder)
 
@@ -72,6 +60,52 @@ def headline(about: About, records: Sequence[Record]) -> list[list[str]]:
     grid = Grid(about.variants, records)
     header, rows = _table(grid.chosen, grid, about.comparisons[0], lambda cell: _count(cell.learned(UP_TO), cell))
     return [header, *rows]
+
+
+def _runs(records: Sequence[Record], missing: int) -> str:
+    failed = sum(not record.finished for record in records)
+    which = f" ({failed:,} failed)" if failed else ""
+    return f"{len(records):,} of {len(records) + missing:,} runs{which}, {took(records)}."
+
+
+def _tasks(page: Page, about: About) -> None:
+    rows = []
+    for task, setup in about.tasks.items():
+        tested = ", ".join(map(_span, setup.bins))
+        numbers = (_span(setup.trained), tested, f"{setup.validated:,}", _span(setup.steps), _span(setup.batch))
+        rows.append([task, setup.says, *numbers])
+    page.table(
+        "The tasks",
+        ("task", "asks", "trained lengths", "test bins", "validated up to", "steps", "batch"),
+        rows,
+        "Lengths are in symbols; test bins are Bin0, Bin1 and so on. A run has diverged if its loss, its gradient or a "
+        "parameter became NaN or infinite, or its loss exceeded its bound (1,000 nats unless it says otherwise), and "
+        "has collapsed if Bin0 is not solved and at least 99.9 % of the answers given there are the same one.",
+    )
+
+
+def _span(span: Span) -> str:
+    """`51-100`, or one number."""
+    return "-".join(f"{end:,}" for end in dict.fromkeys(span))
+
+
+def _comparisons(page: Page, grid: Grid, about: About) -> None:
+    """The first in detail, the others as a table each; in one line those of which nothing was run."""
+    first = about.comparisons[0]
+    begun = [comparison for comparison in about.comparisons if grid.begun(comparison.variants)]
+    if first in begun:
+        _first(page, grid, first)
+        _robustness(page, grid, first)
+        _divergence(page, grid, first, about)
+    for comparison in (comparison for comparison in begun if comparison != first):
+        page.table(
+            comparison.title,
+            *_table(grid.chosen, grid, comparison, _seeds_and_steps),
+            f"{comparison.says} Seeds that have learned up to {UP_TO}, their 95 % interval in %, and {STEPS}.",
+            "grid",
+        )
+    if waiting := [comparison.title for comparison in about.comparisons if comparison not in begun]:
+        page.words("", f"Not run yet: {'; '.join(waiting)}.")
 
 
 def _first(page: Page, grid: Grid, first: Comparison) -> None:
@@ -104,7 +138,7 @@ def _first(page: Page, grid: Grid, first: Comparison) -> None:
         "Accuracy against length",
         "Right sequences by length: lines are means over the seeds of the chosen setting, dots are seeds (larger where "
         "several agree). Each bin is cut into up to three stretches of length. Dashed: where the lengths of training "
-        "end. Lines that coincide are drawn side by side. A run that diverged counts as 0.",
+        "end. All lines are drawn a little apart, so that none hides another. A run that diverged counts as 0.",
     )
 
 
@@ -133,7 +167,7 @@ def _to_the_end(cell: Cell) -> str:
 def _seeds_and_steps(cell: Cell) -> str:
     learned = cell.learned(UP_TO)
     steps = median_steps(learned)
-    return _with_interval(learned, cell) + ("" if steps is None else f"\n{steps:.0f} steps")
+    return _with_interval(learned, cell) + ("" if steps is None else f"\n{steps:,.0f} steps")
 
 
 def _count(some: Sequence[Record], cell: Cell) -> str:
@@ -156,8 +190,8 @@ def _robustness(page: Page, grid: Grid, first: Comparison) -> None:
     page.table(
         "",
         *_table(grid.pooled, grid, first, _pooled),
-        f"All runs at all learning rates: those that have learned up to {UP_TO}, their 95 % interval in %, their "
-        "median steps, and how many runs diverged or collapsed to one answer, if any.",
+        f"All runs at all learning rates: those that have learned up to {UP_TO}, their 95 % interval in %, "
+        f"{STEPS}, and how many runs diverged or collapsed to one answer, if any.",
         "grid",
     )
 
@@ -171,9 +205,9 @@ def _divergence(page: Page, grid: Grid, first: Comparison, about: About) -> None
     from assay.report import paper_figures as figures
 
     ended = {variant: _diverged(grid, variant) for variant in first.variants}
-    counts = ", ".join(f"{variant} {len(some)}" for variant, some in ended.items() if some)
+    counts = ", ".join(f"{variant} {len(some):,}" for variant, some in ended.items() if some)
     said = (
-        f"Runs that diverged, at all learning rates and on all tasks: {counts}."
+        f"Runs that diverged, at all learning rates and on all tasks above: {counts}."
         if counts
         else "None of the runs above diverged."
     )
@@ -187,8 +221,8 @@ def _divergence(page: Page, grid: Grid, first: Comparison, about: About) -> None
         figures.losses([cell for cell in shown if cell], UP_TO),
         "What divergence looks like",
         f"{said} Training loss, a line for each run and a panel for each learning rate, on the task on which most of a "
-        "model's runs diverged (else collapsed, or were censored). A cross: a run diverged here; it has the height of "
-        "the last loss that was noted.",
+        "model's runs diverged (else collapsed, or were censored). A cross: a run diverged here, at the height of the "
+        "last loss that was noted, or at the top if none was; x7 beside it: seven runs did.",
     )
 
 
@@ -209,16 +243,16 @@ def _worst(grid: Grid, variant: str) -> Cell | None:
 def _cost(page: Page, about: About, records: Sequence[Record]) -> None:
     found = {record.digest: record for record in records}
     pieces = {piece: [found[d] for d in digests if d in found] for piece, digests in about.pieces.items()}
-    spent, rows = device_minutes(pieces), []
+    spent, rows = minutes(pieces), []
     for piece, mine in pieces.items():
         rows.append(
             [
                 piece,
                 f"{len(mine):,} of {len(about.pieces[piece]):,}",
-                f"{spent[piece]:.1f}" if piece in spent else "",
+                f"{spent[piece]:,.1f}" if mine else "",
                 each(r.device for r in mine),
                 each(r.commit or "unknown" for r in mine),
-                f"{about.command} --piece {shlex.quote(piece)}",
+                f"{about.study_command} --piece {shlex.quote(piece)}",
             ]
         )
     if rows:
@@ -226,6 +260,7 @@ def _cost(page: Page, about: About, records: Sequence[Record]) -> None:
             "What it took",
             ("piece", "runs", "minutes", "device", "commit", "command"),
             rows,
-            "Runs recorded of runs asked for, and the minutes of the device from their beginnings to their ends; where "
-            "several pieces were under way on it at once, they share its time equally.",
+            "Runs recorded of runs asked for, and the minutes of the device from their beginnings to their ends (of "
+            "work, where a record does not say when it ended); where several pieces were under way on it at once, they "
+            "share its time equally.",
         )

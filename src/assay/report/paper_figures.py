@@ -26,6 +26,7 @@ LOSSES = [10.0**power for power in range(-6, 4)]
 SMALL = 1e-6  # a loss below it is drawn as this: what is learned is learned
 APART = 1.5  # pixels between lines that would hide one another
 COLUMNS = 4
+SPOTS = 20  # across a panel and up it: crosses in the same spot would hide each other
 
 Rows = list[dict[str, Any]]
 
@@ -206,13 +207,10 @@ def losses(cells: Iterable[Cell], up_to: str) -> alt.TopLevelMixin:
 
 def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], steps: int, named: bool) -> Any:
     points: Rows = []
-    crosses: Rows = []
     for record in records:
         at = {"seed": record.seed, "end": _end(record, up_to)}
         known = [point for point in record.curve if _sound(point.loss)]
         points += [at | {"step": point.step, "loss": float(f"{point.loss:.4g}")} for point in known]
-        if record.verdict == "diverged":
-            crosses.append(at | {"step": record.steps, "loss": known[-1].loss if known else span[1]})
     colour = _colour("end:N", [_learned(up_to), *ENDS], [COLOURS[0], *ENDS.values()])
     x = alt.X(
         "step:Q",
@@ -233,11 +231,31 @@ def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], st
         ),
     )
     lines = alt.Chart(alt.InlineData(values=points)).mark_line(strokeWidth=0.9, opacity=0.8)
-    marks = alt.Chart(alt.InlineData(values=crosses)).mark_point(
-        shape="cross", angle=45, filled=True, size=80, opacity=1
+    crosses = alt.Chart(alt.InlineData(values=_crosses(records, span, steps)))
+    marks = crosses.mark_point(shape="cross", angle=45, filled=True, size=80, opacity=1)
+    words = crosses.mark_text(align="left", dx=5, dy=-9, fontSize=11)
+    layers = (
+        lines.encode(x, y, colour, alt.Detail("seed:N")),
+        marks.encode(x, y, colour),
+        words.encode(x, y, alt.Text("text:N")),
     )
-    layers = alt.layer(lines.encode(x, y, colour, alt.Detail("seed:N")), marks.encode(x, y, colour))
-    return layers.properties(width=220, height=170)
+    return alt.layer(*layers).properties(width=220, height=170)
+
+
+def _crosses(records: Sequence[Record], span: tuple[float, float], steps: int) -> Rows:
+    """Where runs diverged, at the last loss that was noted, else at the top; what would hide each other is one."""
+    places: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    decades = math.log10(span[1] / span[0]) or 1.0
+    for record in (record for record in records if record.verdict == "diverged"):
+        noted = [point.loss for point in record.curve if _sound(point.loss)]
+        loss = max(SMALL, noted[-1]) if noted else span[1]
+        spot = round(record.steps / steps * SPOTS), round(math.log10(loss / span[0]) / decades * SPOTS)
+        places.setdefault(spot, []).append((record.steps, float(f"{loss:.4g}")))
+    return [
+        {"step": here[0][0], "loss": here[0][1], "end": "diverged", "runs": len(here)}
+        | {"text": f"x{len(here)}" if len(here) > 1 else ""}
+        for here in map(sorted, places.values())
+    ]
 
 
 def _sound(loss: float) -> bool:

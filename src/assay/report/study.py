@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from assay.findings import judge
 from assay.record import Record
 from assay.report import judged, paper
 from assay.report.about import About
@@ -13,6 +12,11 @@ from assay.report.facts import facts
 from assay.report.grid import Grid
 from assay.report.page import Page
 from assay.report.tables import Cell, bins, cells, or_dash, percent
+
+NOTE = (
+    "bins show the mean share of right sequences in %, a run that diverged counting as 0; steps and seconds are "
+    "medians over the seeds that solved"
+)
 
 
 def write(about: About, records: Sequence[Record], missing: int, folder: Path) -> list[Path]:
@@ -24,7 +28,7 @@ def write(about: About, records: Sequence[Record], missing: int, folder: Path) -
     of, page = cells(records), Page(about.title, about.asks)
     if about.findings:
         grid = Grid(about.variants, records)
-        judged.findings(page, judge(about.findings, grid.variants), grid)
+        judged.findings(page, judged.judgements(about.findings, grid), grid)
     page.chart(
         "solved",
         figures.solved(of),
@@ -39,7 +43,7 @@ def write(about: About, records: Sequence[Record], missing: int, folder: Path) -
         "Darker is better; the red line is where the lengths of training end.",
     )
     page.table("Every cell", *_table(of))
-    page.facts([*facts(records, missing), f"Made by `{about.command}`."])
+    page.facts([*facts(records, missing, NOTE), about.made_by])
     return page.save(folder)
 
 
@@ -62,7 +66,7 @@ def _table(of: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
                 or_dash(cell.first_failing_length),
                 or_dash(cell.steps_to_solve),
                 or_dash(cell.seconds_to_solve),
-                f"{sizes.parameters}",
+                f"{sizes.parameters:,}",
                 or_dash(sizes.state_floats),
                 cell.verdicts,
             ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
-from assay.findings import learned_up_to, right_up_to
+from assay.findings import learned_at, learned_up_to, right_up_to
 from assay.record import Record
 
 
@@ -92,7 +92,7 @@ class Cell:
 
     @property
     def steps_to_solve(self) -> float | None:
-        return median_steps(self.solved)
+        return median(r.solved_at or r.steps for r in self.solved) if self.solved else None
 
     @property
     def seconds_to_solve(self) -> float | None:
@@ -133,15 +133,20 @@ def cells(records: Iterable[Record]) -> list[Cell]:
     ]
 
 
-def median_steps(records: Sequence[Record]) -> float | None:
-    """Steps until validation was right, of runs that got there."""
-    return median(record.solved_at or record.steps for record in records) if records else None
+def median_steps(records: Iterable[Record]) -> float | None:
+    """Steps until nearly all of validation was right, of runs that got there."""
+    steps = [step for record in records if (step := learned_at(record)) is not None]
+    return median(steps) if steps else None
 
 
 def bins(of: Iterable[Cell]) -> list[str]:
-    """The names of the bins of some cells, in order."""
-    names = (bin_["name"] for cell in of for bin_ in cell.records[0].spec["testing"]["bins"])
-    return sorted(dict.fromkeys(names))
+    """The names of the bins of some cells, from short to long as each task orders them."""
+    places: dict[str, int] = {}
+    for cell in of:
+        windows = sorted(cell.records[0].spec["testing"]["bins"], key=lambda window: int(window["high"]))
+        for place, window in enumerate(windows):
+            places[window["name"]] = max(place, places.get(window["name"], 0))
+    return sorted(places, key=lambda name: (places[name], name))
 
 
 def _settings(records: list[Record]) -> list[str]:
@@ -177,7 +182,7 @@ def percent(share: float | None) -> str:
 
 def or_dash(number: float | None) -> str:
     """
-    >>> or_dash(12.4), or_dash(None)
-    ('12', '-')
+    >>> or_dash(1234.4), or_dash(None)
+    ('1,234', '-')
     """
-    return "-" if number is None else f"{number:.0f}"
+    return "-" if number is None else f"{number:,.0f}"
