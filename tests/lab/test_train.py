@@ -13,10 +13,11 @@ from assay.lab import train
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.execute import execute, execute_all
 from assay.lab.kernels import compile_kernels
+from assay.lab.member import Member
 from assay.lab.memory import COPIES, Peak, traced
 from assay.lab.population import Population, Report
 from assay.lab.sweep import grouped
-from assay.lab.train import Member, Status, program_of, rebuilding, shrinking_pays
+from assay.lab.train import Status, program_of, rebuilding, shrinking_pays
 from assay.models.skeleton import Foreign
 from assay.record import Record, Store
 from assay.spec import RunSpec, run_spec

@@ -21,7 +21,8 @@ from assay import ops
 from assay.description import BadInput, in_one_line, suggestion
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.evaluate import examine, verdict
-from assay.lab.train import Group, Host, Member, Status, Stopped
+from assay.lab.member import Member, Stopped
+from assay.lab.train import Group, Host, Status
 from assay.models.causal import Causal, state_bits
 from assay.record import Record
 from assay.spec import RunSpec

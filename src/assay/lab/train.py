@@ -8,10 +8,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -19,10 +19,10 @@ from torch import nn
 from assay.description import digest, in_one_line
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.kernels import prepared
+from assay.lab.member import Mark, Member, Stopped
 from assay.lab.memory import slots_that_fit
-from assay.lab.population import Population, Report, Saved
+from assay.lab.population import Population
 from assay.lab.stacking import unmappable
-from assay.record import Point
 from assay.spec import RunSpec, Training
 from assay.tasks.task import Task
 
@@ -30,78 +30,12 @@ from assay.tasks.task import Task
 REBUILDING = 1.5  # seconds that a new population costs on a GPU
 FIXED = 0.2  # the share of a GPU's step that does not shrink with its slots
 
-Stopped = Literal["solved", "steps", "diverged"]
-
 
 def program_of(spec: RunSpec) -> str:
     """Runs with the same one can be members of one population."""
     how = spec.training.plain()
     shared = ("batch", "lengths", "validation", "validation_rows", "validate_every", "precision", "compile")
     return digest([spec.model.plain(), list(spec.task.shape), {name: how[name] for name in shared}])
-
-
-class Mark(NamedTuple):
-    """How far a member was at some moment."""
-
-    step: int
-    points: int  # of its curve
-    perfect: int
-    solved_at: int | None
-    seconds: float
-
-
-@dataclass
-class Member:
-    """A run on its way: what has been seen of it, and what it has learned while it is in no slot."""
-
-    spec: RunSpec
-    step: int = 0
-    curve: list[Point] = field(default_factory=list)
-    perfect: int = 0  # checks in a row
-    solved_at: int | None = None
-    seconds: float = 0.0  # its share of the population's time
-    saved: Saved | None = None
-    started: str = ""
-    notes: dict[str, Any] = field(default_factory=dict)  # for the record: how it was trained
-
-    def mark(self) -> Mark:
-        return Mark(self.step, len(self.curve), self.perfect, self.solved_at, self.seconds)
-
-    def rewind(self, mark: Mark, saved: Saved) -> None:
-        """Back to where it was; what it had learned then is given."""
-        self.step, points, self.perfect, self.solved_at, self.seconds = mark
-        self.curve, self.saved = self.curve[:points], saved
-
-    def facts(self, mark: Mark) -> dict[str, Any]:
-        """What was known of it at a moment, as plain data."""
-        known = mark._asdict() | {"curve": [point.plain() for point in self.curve[: mark.points]]}
-        return {"digest": self.spec.digest, **known}
-
-    def resume(self, facts: dict[str, Any], saved: Saved) -> None:
-        """Take up what another process has left."""
-        self.curve = [Point(**point) for point in facts["curve"]]
-        self.rewind(Mark(*(facts[name] for name in Mark._fields)), saved)
-        self.notes["resumed"] = self.step
-
-    def hear(self, report: Report) -> Stopped | None:
-        """Take note of a round; says how the run has ended, if it has."""
-        how, made = self.spec.training, report.step - self.step
-        self.step = report.step
-        if report.diverged:
-            return "diverged"
-        checked = {"sequences": report.sequences, "answers": report.answers}
-        self.curve.append(Point(step=self.step, loss=report.loss / max(1, made), **checked))
-        self.perfect = self.perfect + 1 if self.accuracy == 1 else 0
-        if self.perfect == how.patience and self.solved_at is None:
-            self.solved_at = self.curve[-how.patience].step
-            if how.stop == "solved":
-                return "solved"
-        return "steps" if self.step >= how.steps else None
-
-    @property
-    def accuracy(self) -> float:
-        """Of the worse validation bin, at the last check."""
-        return min(self.curve[-1].sequences.values()) if self.curve else 0.0
 
 
 class Status(NamedTuple):
