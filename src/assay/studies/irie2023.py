@@ -30,7 +30,7 @@ ABLATED = {"parity": 5_000, "reset-dyck-1": 10_000, "dyck-1": 5_000, "even-a": 2
 TRACKED = {"flip-flop": 5_000, "cyclic": 5_000, "s3": 5_000, "a5": 5_000}
 # One string to a length: more rows to a batch would say the same again.
 BATCH = {"even-a": 8, "abab": 8}
-TASK_OPTIONS: dict[str, dict[str, Any]] = {"cyclic": {"n": 5}}
+TASKS = {name: named_task(name) for name in (*STEPS, *TRACKED)} | {"cyclic": named_task("cyclic", n=5)}
 
 RATES, SEEDS = (3e-4, 1e-3, 3e-3, 1e-2), range(10)
 FEW_RATES, LOW_RATES, FEW_SEEDS = (1e-3, 3e-3), (3e-4, 1e-3), range(5)
@@ -44,7 +44,7 @@ def runs(
     """By task; a spec is checked once and then copied for its seeds."""
     machine, found = named_model(model, **options), {}
     for name, limit in steps.items():
-        task = named_task(name, **TASK_OPTIONS.get(name, {}))
+        task = TASKS[name]
         training: dict[str, Any] = {"steps": limit, "batch": BATCH.get(name, 32)}
         if model == UNBOUND[0] and name in UNBOUND[1]:
             training["explodes"] = None

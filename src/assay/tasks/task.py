@@ -133,10 +133,17 @@ class Task(Description, ABC):
 
     def lengths(self, low: int, high: int) -> list[int]:
         """The lengths between low and high at which the task has inputs."""
-        fitting = _fitting(self, low, high)
-        if not fitting:
+        if (low, high) not in self.known_lengths:
+            fitting = [length for length in range(max(low, 1), high + 1) if self.fits(length)]
+            self.known_lengths[low, high] = fitting
+        if not self.known_lengths[low, high]:
             raise BadInput(f"{self.kind} has no input of length {low} to {high}")
-        return list(fitting)
+        return list(self.known_lengths[low, high])
+
+    @cached_property
+    def known_lengths(self) -> dict[tuple[int, int], list[int]]:
+        """What was worked out before: a study asks the same of a task for every one of its runs."""
+        return {}
 
     def bins(self, low: int, high: int) -> tuple[Window, ...]:
         """The test bins that go with training on lengths low to high: Bin0 alike, the others ever longer."""
@@ -174,11 +181,6 @@ class Task(Description, ABC):
         shown = {IGNORE: ".", **dict(enumerate(self.answers))}
         words = ["!" if shown[i] == DEAD else shown[i] for i in self.solve(self.encode(text))[0].tolist()]
         return ("" if _one_letter_each((*self.symbols, *words)) else " ").join(words)
-
-
-@lru_cache(4096)  # a study asks the same of a task for every one of its runs
-def _fitting(task: Task, low: int, high: int) -> tuple[int, ...]:
-    return tuple(length for length in range(max(low, 1), high + 1) if task.fits(length))
 
 
 def _one_letter_each(words: Sequence[str]) -> bool:
