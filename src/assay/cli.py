@@ -117,7 +117,8 @@ def show(
 
 def _explain_study(console: Any, name: str) -> None:
     asked = study_named(name)
-    console.print(f"[bold]{name}[/], {len(asked.runs):,} runs\n{asked.about}", soft_wrap=False)
+    console.print(f"[bold]{name}[/], {len(asked.runs):,} runs")
+    console.print(asked.about, markup=False)
     if asked.pieces:
         console.print("\npieces, each with --piece NAME:")
     for piece, runs in asked.pieces.items():

@@ -87,11 +87,11 @@ def repeat(
         raise BadInput(f"{variant} was not asked '{task}'{suggestion(task, tasks)}")
     source, records = recorded(name, asked, store)
     cell = [record for record in records if record.digest in mine and record.task == task and record.finished]
-    rates = sorted({record.spec["training"]["lr"] for record in cell})
+    rates = sorted({record.rate for record in cell})
     if lr is not None and lr not in rates:
         known = ", ".join(f"{rate:g}" for rate in rates)
         raise BadInput(f"--lr {lr:g} is not recorded; choose from: {known or 'none'}")
-    those = chosen(record for record in cell if lr in (None, record.spec["training"]["lr"]))
+    those = chosen(record for record in cell if lr in (None, record.rate))
     if not those:
         raise BadInput(f"{source} has no record of {variant} on {task}")
     asked_for = sum(spec.model_copy(update={"seed": those[0].seed}).digest == those[0].digest for spec in mine.values())
@@ -103,13 +103,14 @@ def repeat(
         with console(stderr=True).status(said) as status:
             watch = partial(_tell, status, said)
             pairs.append((before, execute(RunSpec(**before.spec), place, watch)))
-    verdicts = Counter(_outcome(record) for record in those)
-    same = all(_outcome(before) == _outcome(after) for before, after in pairs)
+    outcomes = Counter(map(_outcome, those))
+    compared = [(before, after, _outcome(before) == _outcome(after)) for before, after in pairs]
+    same = all(equal for _, _, equal in compared)
     if as_json:
-        print_json({"seeds": dict(verdicts), "same": same, "runs": [_both(*pair) for pair in pairs]})
+        print_json({"seeds": dict(outcomes), "same": same, "runs": [_both(*pair) for pair in pairs]})
     else:
-        repeated(console(), verdicts, [(b, a, _outcome(b) == _outcome(a)) for b, a in pairs])
-    if len(verdicts) == 1 and not same:
+        repeated(console(), outcomes, compared)
+    if len(outcomes) == 1 and not same:
         raise typer.Exit(1)
 
 
@@ -117,8 +118,7 @@ def _outcome(record: Record) -> str:
     """What a cell's seeds can agree in: whether it was learned as far as papers look, or else how it ended."""
     from assay.findings import learned_up_to
 
-    last = record.spec["testing"]["bins"][:2][-1]["name"]
-    return "learned" if record.scores and learned_up_to(record, last) else record.verdict
+    return "learned" if record.scores and learned_up_to(record, record.bins[:2][-1]) else record.verdict
 
 
 def _tell(status: Any, said: str, now: Any) -> None:

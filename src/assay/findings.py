@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
@@ -79,11 +79,11 @@ class Evidence:
         """The best share of the longer validation sequences that any run got right at any check."""
         return max((list(point.sequences.values())[-1] for run in self.tried for point in run.curve), default=0.0)
 
-    def met(self, share: float = LEARNED) -> bool | None:
+    def met(self, needed: float = LEARNED) -> bool | None:
         """None where nothing was run, or the seeds do not agree."""
         if not self.runs:
             return None
-        share = self.count(share) / len(self.runs)
+        share = self.count(needed) / len(self.runs)
         if self.expected.outcome not in ABOUT_SEEDS:
             return share >= FEW
         if FEW < share < MOST:
@@ -150,7 +150,7 @@ def validated(records: Sequence[Record]) -> tuple[float, float, float, float]:
     last = [mean(r.curve[-1].sequences.values()) if r.curve and r.stopped != "diverged" else 0.0 for r in records]
     solved = [r.steps for r in records if r.stopped == "solved"]
     soon = -median(solved) if solved else 0.0
-    return len(solved) / len(records), mean(last), soon, -min(r.spec["training"]["lr"] for r in records)
+    return len(solved) / len(records), mean(last), soon, -min(r.rate for r in records)
 
 
 def learned_at(record: Record, share: float = LEARNED) -> int | None:
@@ -165,8 +165,7 @@ def right_up_to(record: Record, bin_: str) -> bool:
 
 def learned_up_to(record: Record, bin_: str, share: float = LEARNED) -> bool:
     """Whether at least such a share of the tested sequences was right, in each of the bins up to this one."""
-    bins: list[dict[str, Any]] = sorted(record.spec["testing"]["bins"], key=lambda window: int(window["high"]))
-    names = [window["name"] for window in bins]
+    names = record.bins
     if bin_ not in names:
         raise BadInput(f"{record.task} was not tested in '{bin_}'{suggestion(bin_, names)}")
     scores = [record.score(name) for name in names[: names.index(bin_) + 1]]

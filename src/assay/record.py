@@ -97,6 +97,16 @@ class Record(Description):
         return int(self.spec.get("seed", 0))
 
     @property
+    def rate(self) -> float:
+        return float(self.spec["training"]["lr"])
+
+    @property
+    def bins(self) -> list[str]:
+        """The names of its test bins, from short to long."""
+        windows: list[dict[str, Any]] = self.spec["testing"]["bins"]
+        return [str(window["name"]) for window in sorted(windows, key=lambda window: int(window["high"]))]
+
+    @property
     def finished(self) -> bool:
         """Whether the run came to an end of its own (an error is to be tried again)."""
         return self.verdict != "failed"

@@ -110,6 +110,21 @@ def test_values_with_names(name: str, option: str, value: Any):
         assert right in said
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("srwm", "fixed", "z"),
+        ("srwm", "fixed", "qy"),
+        ("srwm", "q_scale", 0.0),
+        ("srwm", "b_mean", "low"),
+        ("recurrent-delta", "additive", 1),
+        ("linear-transformer", "gated", "yes"),
+    ],
+)
+def test_options_of_ablations(name: str, option: str, value: Any):
+    assert f"{option} = {value!r}" in refusal(name, **{option: value})
+
+
 @pytest.mark.parametrize("name", [name for name in MODELS.entries if "heads" in TAKES[name]])
 def test_heads_divide_the_width(name: str):
     said = refusal(name, width=18, heads=4)

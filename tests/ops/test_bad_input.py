@@ -301,3 +301,9 @@ def test_a_head_too_large_for_the_gpu_says_so(op: str, monkeypatch: pytest.Monke
 @every_op
 def test_a_misspelt_backend_is_not_run_as_another(op: str):
     assert refusal(op, "chunkd") == "unknown backend 'chunkd'; did you mean 'chunked'?"
+
+
+def test_a_part_that_the_matrix_does_not_have():
+    x, (W, narrow) = torch.zeros(1, 1, 2, 4), (torch.zeros(1, 1, 4, 4), torch.zeros(1, 1, 4, 4))
+    with pytest.raises(BadInput, match=re.escape("srwm: fixed = 'qz' has 'z'; expected letters of 'yqkb'")):
+        ops.srwm(x, (W, W, W, narrow), fixed="qz")

@@ -81,7 +81,7 @@ def linear_transformer(
     gated: bool = False,
     convention: Convention = "paper",
 ) -> Stack:
-    """Paper: elu(z) + 1, every write with full strength."""
+    """Paper: elu(z) + 1, every write with full strength; `gated`, with one in (0, 1) that the token decides."""
     usual: FeatureMap = "elu" if _paper(convention) else "softmax"
     features = usual if features is None else features
     mixers = _layers(LinearAttention(heads=heads, features=features, gated=gated), layers)
@@ -147,7 +147,10 @@ def srwm(
     b_mean: float = -1.0,
     convention: Convention = "paper",
 ) -> Stack:
-    """Paper: the mixer sees the un-normed stream, the norm is carried beside it, and y is read before the write."""
+    """Paper: the mixer sees the un-normed stream, the norm is carried beside it, and y is read before the write.
+
+    Parts that are `fixed` (letters of yqkb) do not modify themselves; `q_scale` and `b_mean` say how W_q and w_b begin.
+    """
     paper = _paper(convention)
     if reading is None:
         reading = "before" if paper else "after"

@@ -46,7 +46,7 @@ def minutes(groups: Mapping[str, Sequence[Record]]) -> dict[str, float]:
     seconds = {name: sum(sum(r.seconds.values()) for r in some if not _timed(r)) for name, some in groups.items()}
     known = {name: [record for record in some if _timed(record)] for name, some in groups.items()}
     for device in {record.device for some in known.values() for record in some}:
-        busy = {name: [_span(r) for r in some if r.device == device] for name, some in known.items()}
+        busy = {name: _union(_span(r) for r in some if r.device == device) for name, some in known.items()}
         edges = sorted({edge for spans in busy.values() for span in spans for edge in span})
         for low, high in pairwise(edges):
             here = [name for name, spans in busy.items() if any(a <= low and high <= b for a, b in spans)]
@@ -61,6 +61,17 @@ def _timed(record: Record) -> bool:
 
 def _span(record: Record) -> tuple[float, float]:
     return tuple(datetime.fromisoformat(at).timestamp() for at in (record.started, record.ended))  # type: ignore[return-value]
+
+
+def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same stretches of time, each once."""
+    found: list[tuple[float, float]] = []
+    for low, high in sorted(spans):
+        if found and low <= found[-1][1]:
+            found[-1] = found[-1][0], max(high, found[-1][1])
+        else:
+            found.append((low, high))
+    return found
 
 
 def each(values: Iterable[str]) -> str:

@@ -65,9 +65,4 @@ class Grid:
 
 def last_bin(cell: Cell) -> str:
     """The longest test bin."""
-    bins = cell.records[0].spec["testing"]["bins"]
-    return str(max(bins, key=lambda window: int(window["high"]))["name"])
-
-
-def rate(record: Record) -> float:
-    return float(record.spec["training"]["lr"])
+    return cell.records[0].bins[-1]

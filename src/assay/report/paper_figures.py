@@ -14,7 +14,7 @@ import altair as alt
 from assay.findings import learned_up_to
 from assay.record import LengthScore, Record
 from assay.report.figures import SCALE, dressed
-from assay.report.grid import Grid, last_bin, rate
+from assay.report.grid import Grid, last_bin
 from assay.report.tables import Cell
 
 # Okabe and Ito's colours, without the yellow that a white page swallows.
@@ -57,7 +57,7 @@ def by_rate(grid: Grid, variants: Sequence[str], up_to: str) -> alt.TopLevelMixi
     """One panel per task: learning rates across, variants down."""
     tasks = grid.tasks(variants)
     cells = [grid.pooled[place] for place in grid.of(variants) if place in grid.pooled]
-    rates = [f"{lr:g}" for lr in sorted({rate(record) for cell in cells for record in cell.records})]
+    rates = [f"{lr:g}" for lr in sorted({record.rate for cell in cells for record in cell.records})]
     panels = []
     for i, task in enumerate(tasks):
         rows = [row for cell in cells if cell.task == task for row in _rates(cell, up_to)]
@@ -68,8 +68,8 @@ def by_rate(grid: Grid, variants: Sequence[str], up_to: str) -> alt.TopLevelMixi
 
 def _rates(cell: Cell, up_to: str) -> Rows:
     rows = []
-    for lr in sorted({rate(record) for record in cell.records}):
-        mine = [record for record in cell.records if rate(record) == lr]
+    for lr in sorted({record.rate for record in cell.records}):
+        mine = [record for record in cell.records if record.rate == lr]
         learned = sum(learned_up_to(record, up_to) for record in mine)
         text = f"{learned}/{len(mine)}"
         rows.append({"rate": f"{lr:g}", "model": cell.model, "share": learned / len(mine), "text": text})
@@ -197,8 +197,8 @@ def losses(cells: Iterable[Cell], up_to: str) -> alt.TopLevelMixin:
         span = max(SMALL, min(noted, default=0.1)), max(SMALL, *noted, 1.0)
         steps = max(record.steps for record in cell.records)
         panels = []
-        for i, lr in enumerate(sorted({rate(record) for record in cell.records})):
-            mine = [record for record in cell.records if rate(record) == lr]
+        for i, lr in enumerate(sorted({record.rate for record in cell.records})):
+            mine = [record for record in cell.records if record.rate == lr]
             panel = _curves(mine, up_to, span, steps, named=i == 0)
             panels.append(panel.properties(title=alt.Title(f"lr={lr:g}", fontSize=12, fontWeight="normal", offset=4)))
         rows.append(alt.concat(*panels, columns=COLUMNS, spacing=18, title=f"{cell.model} on {cell.task}"))

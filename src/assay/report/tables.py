@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
-from assay.findings import learned_at, learned_up_to, right_up_to
+from assay.findings import learned_at, learned_up_to, right_up_to, settings
 from assay.record import Record
 
 
@@ -122,14 +122,11 @@ class Cell:
 
 def cells(records: Iterable[Record]) -> list[Cell]:
     """Cells in the order in which the records name them."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(json.dumps({**record.spec, "seed": None}, sort_keys=True), []).append(record)
-    found = list(groups.values())
-    settings = _settings([group[0] for group in found])
+    found = settings(records)
+    said = _settings([group[0] for group in found])
     return [
         Cell(group[0].task, group[0].model, setting, tuple(sorted(group, key=lambda r: r.seed)))
-        for group, setting in zip(found, settings, strict=True)
+        for group, setting in zip(found, said, strict=True)
     ]
 
 
@@ -143,9 +140,8 @@ def bins(of: Iterable[Cell]) -> list[str]:
     """The names of the bins of some cells, from short to long as each task orders them."""
     places: dict[str, int] = {}
     for cell in of:
-        windows = sorted(cell.records[0].spec["testing"]["bins"], key=lambda window: int(window["high"]))
-        for place, window in enumerate(windows):
-            places[window["name"]] = max(place, places.get(window["name"], 0))
+        for place, name in enumerate(cell.records[0].bins):
+            places[name] = max(place, places.get(name, 0))
     return sorted(places, key=lambda name: (places[name], name))
 
 

@@ -35,7 +35,7 @@ TASKS = {name: named_task(name) for name in (*STEPS, *TRACKED)} | {"cyclic": nam
 RATES, SEEDS = (3e-4, 1e-3, 3e-3, 1e-2), range(10)
 FEW_RATES, LOW_RATES, FEW_SEEDS = (1e-3, 3e-3), (3e-4, 1e-3), range(5)
 # Sums that are not normalised begin with a loss beyond what counts as an explosion elsewhere.
-UNBOUND = ("linear-transformer", ("even-a", "abab"))
+UNBOUND = {("linear-transformer", "even-a"), ("linear-transformer", "abab")}
 
 
 def runs(
@@ -46,7 +46,7 @@ def runs(
     for name, limit in steps.items():
         task = TASKS[name]
         training: dict[str, Any] = {"steps": limit, "batch": BATCH.get(name, 32)}
-        if model == UNBOUND[0] and name in UNBOUND[1]:
+        if (model, name) in UNBOUND:
             training["explodes"] = None
         likes = [run_spec(task, machine, training=training | {"lr": lr}) for lr in rates]
         found[name] = [like.model_copy(update={"seed": seed}) for like in likes for seed in seeds]
@@ -107,23 +107,23 @@ SIZES = {
 SEARCHED, ONE_LAYER = {"an-bn": 4_000}, {"reset-dyck-1": 20_000}
 TRACKERS = (*MODELS, "delta-net-signed", "delta-product")
 
-BY_TASK = (
-    {model: runs(STEPS, model, RATES, SEEDS) for model in MODELS}
-    | {name: ablation(model, **options) for name, (model, options) in CHANGED.items()}
-    | {f"{model}, one layer": runs(ONE_LAYER, model, RATES, SEEDS, layers=1) for model in (LINEAR, DELTA)}
-    | {name: runs(SEARCHED, model, LOW_RATES, FEW_SEEDS, **options) for name, (model, options) in SIZES.items()}
-    | {f"{model}, tracking": runs(TRACKED, model, FEW_RATES, FEW_SEEDS) for model in TRACKERS}
-)
-VARIANTS = {name: [run for some in of.values() for run in some] for name, of in BY_TASK.items()}
-
-# -- pieces: each by itself is a matter of minutes on a GPU ------------------------------------------------------------
-
-PIECES: dict[str, list[RunSpec]] = {}
-for variant, of in BY_TASK.items():
-    kind = "ablation:" if variant in CHANGED else "tracking:" if variant.endswith("tracking") else ""
-    kind = "search:" if variant in SIZES else "one-layer:" if variant.endswith("one layer") else kind
-    for language, some in of.items():
-        PIECES[kind + language] = [*PIECES.get(kind + language, []), *some]
+Runs = dict[str, dict[str, list[RunSpec]]]  # by variant and task
+BY_KIND: dict[str, Runs] = {
+    "": {model: runs(STEPS, model, RATES, SEEDS) for model in MODELS},
+    "ablation:": {name: ablation(model, **options) for name, (model, options) in CHANGED.items()},
+    "one-layer:": {f"{model}, one layer": runs(ONE_LAYER, model, RATES, SEEDS, layers=1) for model in (LINEAR, DELTA)},
+    "search:": {
+        name: runs(SEARCHED, model, LOW_RATES, FEW_SEEDS, **options) for name, (model, options) in SIZES.items()
+    },
+    "tracking:": {f"{model}, tracking": runs(TRACKED, model, FEW_RATES, FEW_SEEDS) for model in TRACKERS},
+}
+VARIANTS: dict[str, list[RunSpec]] = {}
+PIECES: dict[str, list[RunSpec]] = {}  # each by itself is a matter of minutes on a GPU
+for kind, variants in BY_KIND.items():
+    for variant, of in variants.items():
+        for language, some in of.items():
+            VARIANTS.setdefault(variant, []).extend(some)
+            PIECES.setdefault(kind + language, []).extend(some)
 
 RUNS = [run for piece in PIECES.values() for run in piece]
 
