@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from enum import StrEnum
@@ -38,13 +37,15 @@ app.command()(repeat)
 app.command()(pack)
 
 StoreAt = Annotated[Path, typer.Option("--store", help="The folder that keeps the records.")]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Processes side by side on the CPU.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", min=1, help="Processes side by side; if left out, one per core on a CPU, 1 on a GPU."),
+]
 Slots = Annotated[
     int | None,
     typer.Option("--slots", min=1, help="Runs in one program; if left out, what fits on a GPU, 1 on a CPU."),
 ]
 Every = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Noun(StrEnum):
@@ -149,7 +150,7 @@ def run(
     ] = None,
     store: StoreAt = STORE,
     device: OnDevice = "auto",
-    jobs: Jobs = CORES,
+    jobs: Jobs = None,
     slots: Slots = None,
     checkpoint: Every = 30.0,
     as_json: AsJson = False,
@@ -187,7 +188,7 @@ def study(
     piece: Annotated[str | None, typer.Option("--piece", help="A part of a long study, as it names them.")] = None,
     store: StoreAt = STORE,
     device: OnDevice = "auto",
-    jobs: Jobs = CORES,
+    jobs: Jobs = None,
     slots: Slots = None,
     checkpoint: Every = 30.0,
     as_json: AsJson = False,
@@ -201,7 +202,7 @@ class Means(NamedTuple):
     """What runs are carried out with."""
 
     device: str
-    jobs: int
+    jobs: int | None
     slots: int | None
     checkpoint: float
 

@@ -14,7 +14,7 @@ from assay.lab.checkpoint import Checkpoints
 from assay.lab.execute import execute, execute_all
 from assay.lab.kernels import compile_kernels
 from assay.lab.member import Member
-from assay.lab.memory import COPIES, Peak, traced
+from assay.lab.memory import COPIES, SHARE, Forecast, Peak, slots_that_fit, traced
 from assay.lab.population import Population, Report
 from assay.lab.sweep import grouped
 from assay.lab.train import Status, program_of, rebuilding, shrinking_pays
@@ -414,3 +414,14 @@ def test_long_curves_do_not_burst_a_checkpoint(tmp_path: Path):
     known = {"digest": "a", "step": 5, "points": 10**6, "perfect": 0, "solved_at": None, "seconds": 0.0}
     Checkpoints(tmp_path).write([(known | {"curve": [point] * 10**6}, population.saved(0))])
     assert len(Checkpoints(tmp_path).resumed("a").facts["curve"]) == 10**6
+
+
+def test_jobs_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch):
+    """Of a GPU of which 3/4 are free, one job may have that, and each of four a quarter of the whole."""
+    like = run()
+    most = Forecast(like, [like.task], CPU)
+    total = 4 * most(20) / SHARE
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (int(total * 3 / 4), int(total) + 4))
+    alone, shared = (slots_that_fit(like, [like.task], 250, CPU, jobs) for jobs in (1, 4))
+    assert shared == 20
+    assert most(alone) <= 3 * most(20) < most(alone + 1)

@@ -115,9 +115,10 @@ def _drawn(task: Task, like: RunSpec) -> int:
     return peak.most
 
 
-def slots_that_fit(like: RunSpec, tasks: Sequence[Task], wanted: int, device: torch.device) -> int:
-    """How many of the wanted slots a GPU has room for: at least one."""
-    free, _ = torch.cuda.mem_get_info(device)
+def slots_that_fit(like: RunSpec, tasks: Sequence[Task], wanted: int, device: torch.device, jobs: int = 1) -> int:
+    """How many of the wanted slots each of so many jobs has room for on a GPU: at least one."""
+    free, total = torch.cuda.mem_get_info(device)
+    free = min(free, total // jobs)
     forecast, slots = Forecast(like, tasks, device), max(1, min(wanted, MOST))
     while slots > 1 and forecast(slots) > SHARE * free:
         slots -= 1

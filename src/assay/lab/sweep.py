@@ -1,19 +1,22 @@
 """Many runs: what the store already has is left out, the rest are grouped by what can share a program.
 
-A GPU is given one process, which trains group after group. A CPU is given one process for each job, each with runs of
-its own. Every run is recorded the moment it ends, and what is under way is saved from time to time.
+On a GPU a process trains a group at a time, all of it at once; on a CPU, which gains nothing from that, a run at a
+time. There is a process for each core of a CPU, and one for a GPU unless more are asked for. Every run is recorded the
+moment it ends, and what is under way is saved from time to time.
 """
 
 from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import signal
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from types import FrameType
 from typing import Any
@@ -27,6 +30,7 @@ from assay.lab.train import Status, program_of, usual_slots
 from assay.record import Record, Store
 from assay.spec import RunSpec
 
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 PATIENCE = 60.0  # seconds that a process is given to save what it has
 
 
@@ -60,17 +64,18 @@ def sweep(
     specs: list[RunSpec],
     store: Store,
     device: str,
-    jobs: int,
+    jobs: int | None = None,
     tell: Tell = lambda _: None,
     slots: int | None = None,
     checkpoint_every: float = EVERY,
 ) -> None:
     """Carry out the pending runs. Interrupted, they are saved, and go on from there when they are asked for again."""
     todo, place = pending(specs, store), device_named(device)
+    jobs = jobs or (CORES if place.type == "cpu" else 1)
     pieces = _pieces(specs, todo, place, jobs, slots)
-    if place.type == "cpu" and min(jobs, len(pieces)) > 1:
+    if min(jobs, len(todo)) > 1:
         with _stoppable(at_once=True):
-            _side_by_side(pieces, store, device, min(jobs, len(pieces)), checkpoint_every, tell)
+            _side_by_side(pieces, store, device, jobs, checkpoint_every, tell)
     else:
         with _stoppable() as poll:
             for number, piece in enumerate(pieces):
@@ -88,16 +93,17 @@ class Piece:
 
 def _pieces(
     specs: list[RunSpec], todo: list[RunSpec], place: torch.device, jobs: int, slots: int | None
-) -> deque[Piece]:
-    """The slots follow from all runs that were asked for, so that who is resumed has as many as before."""
+) -> Iterator[Piece]:
+    """The slots follow from all runs that were asked for, so that who is resumed has as many as before.
+
+    One at a time, since it takes a moment to find out what fits.
+    """
     whole = grouped(specs)
-    pieces: deque[Piece] = deque()
     for program, those in grouped(todo).items():
-        count = min(slots, len(whole[program])) if slots else usual_slots(whole[program], place)
+        count = min(slots, len(whole[program])) if slots else usual_slots(whole[program], place, jobs)
         parts = 1 if place.type == "cuda" else len(those) if count == 1 else jobs
         count = max(1, min(count, -(-len(whole[program]) // parts)))  # no process is given more than it can fill
-        pieces.extend(Piece(those[i::parts], count) for i in range(min(parts, len(those))))
-    return pieces
+        yield from (Piece(those[i::parts], count) for i in range(min(parts, len(those))))
 
 
 def _carry_out(
@@ -173,25 +179,29 @@ class Worker:
         )
 
 
-def _side_by_side(pieces: deque[Piece], store: Store, device: str, jobs: int, every: float, tell: Tell) -> None:
-    workers = [Worker(number, store, device, every) for number in range(jobs)]
+def _side_by_side(pieces: Iterator[Piece], store: Store, device: str, jobs: int, every: float, tell: Tell) -> None:
+    workers: list[Worker] = []
     busy: dict[Any, Worker] = {}
+    again: deque[Piece] = deque()  # what a worker has left behind
 
     def occupy(worker: Worker) -> None:
-        if pieces:
-            worker.give(pieces.popleft())
+        piece = again.popleft() if again else next(pieces, None)
+        if piece:
+            worker.give(piece)
             busy[worker.pipe] = worker
 
     try:
-        for worker in workers:
-            occupy(worker)
+        for number, piece in enumerate(islice(pieces, jobs)):
+            workers.append(Worker(number, store, device, every))
+            workers[-1].give(piece)
+            busy[workers[-1].pipe] = workers[-1]
         while busy:
             for pipe in wait(list(busy)):
                 worker = busy.pop(pipe)
                 try:
                     event = worker.hear()
                 except (EOFError, OSError):
-                    _bury(worker, pieces, store, device, tell)
+                    again.extend(_bury(worker, store, device, tell))
                     worker = Worker(worker.number, store, device, every)
                     workers.append(worker)
                     for idle in [w for w in workers if w.process.is_alive() and w.pipe not in busy]:
@@ -211,14 +221,14 @@ def _side_by_side(pieces: deque[Piece], store: Store, device: str, jobs: int, ev
             worker.process.kill()
 
 
-def _bury(worker: Worker, pieces: deque[Piece], store: Store, device: str, tell: Tell) -> None:
+def _bury(worker: Worker, store: Store, device: str, tell: Tell) -> Sequence[Piece]:
     """A run that was alone has failed; of several, each is tried alone."""
-    if len(worker.piece.specs) == 1:
-        record = worker.obituary(device)
-        store.add(record)
-        tell(Event(worker.number, record=record))
-    else:
-        pieces.extend(Piece([spec], 1) for spec in worker.piece.specs)
+    if len(worker.piece.specs) > 1:
+        return [Piece([spec], 1) for spec in worker.piece.specs]
+    record = worker.obituary(device)
+    store.add(record)
+    tell(Event(worker.number, record=record))
+    return ()
 
 
 def _serve(pipe: Connection, store_path: str, device: str, every: float) -> None:

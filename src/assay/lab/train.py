@@ -295,11 +295,11 @@ def _outcome(what: str, why_not: str) -> dict[str, Any]:
     return {what: not why_not} | ({f"not_{what}_because": why_not} if why_not else {})
 
 
-def usual_slots(specs: Sequence[RunSpec], device: torch.device) -> int:
-    """On a GPU as many as there are runs and memory; on a CPU one, since stacking gains nothing there."""
+def usual_slots(specs: Sequence[RunSpec], device: torch.device, jobs: int = 1) -> int:
+    """On a GPU as many as there are runs and memory for each job; on a CPU one, since stacking gains nothing there."""
     if device.type == "cpu":
         return 1
-    return slots_that_fit(specs[0], tasks_of(specs), len(specs), device)
+    return slots_that_fit(specs[0], tasks_of(specs), len(specs), device, jobs)
 
 
 def rebuilding(how: Training, device: torch.device) -> float:

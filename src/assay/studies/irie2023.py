@@ -110,11 +110,11 @@ TRACKERS = (*MODELS, "delta-net-signed", "delta-product")
 Runs = dict[str, dict[str, list[RunSpec]]]  # by variant and task
 BY_KIND: dict[str, Runs] = {
     "": {model: runs(STEPS, model, RATES, SEEDS) for model in MODELS},
-    "ablation:": {name: ablation(model, **options) for name, (model, options) in CHANGED.items()},
     "one-layer:": {f"{model}, one layer": runs(ONE_LAYER, model, RATES, SEEDS, layers=1) for model in (LINEAR, DELTA)},
     "search:": {
         name: runs(SEARCHED, model, LOW_RATES, FEW_SEEDS, **options) for name, (model, options) in SIZES.items()
     },
+    "ablation:": {name: ablation(model, **options) for name, (model, options) in CHANGED.items()},
     "tracking:": {f"{model}, tracking": runs(TRACKED, model, FEW_RATES, FEW_SEEDS) for model in TRACKERS},
 }
 VARIANTS: dict[str, list[RunSpec]] = {}
