@@ -41,11 +41,10 @@ def shipped() -> list[Record]:
 def test_a_cell_whose_seeds_agree_comes_out_the_same_on_a_cpu(shipped: list[Record], variant: str):
     """The quickest of them; `assay repeat` does it for any."""
     mine = [record for record in shipped if record.model == variant and record.task == "parity"]
-    agreed = [cell for cell in settings(mine) if {record.verdict for record in cell} == {"solved"}]
+    agreed = [cell for cell in settings(mine) if [record.verdict for record in cell] == ["solved"] * 10]
     record = min(agreed, key=lambda cell: sum(record.steps for record in cell))[0]
     again = execute(RunSpec(**record.spec), torch.device("cpu"))
     assert again.verdict == record.verdict == "solved"
-    assert len(agreed[0]) == 10
 
 
 def test_the_demo_shows_the_separations_that_it_promises():
