@@ -36,7 +36,8 @@ from assay.description import in_one_line
 from assay.lab.execute import circumstances
 from assay.lab.kernels import prepared
 from assay.lab.memory import Forecast
-from assay.lab.population import Population, numerics
+from assay.lab.numerics import numerics
+from assay.lab.population import Population
 from assay.models import MODELS
 from assay.spec import RunSpec, run_spec
 from ops import command, number, timed, version, wait

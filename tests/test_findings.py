@@ -130,32 +130,38 @@ def test_nearly_all_is_learned_and_not_perfect():
 
 def test_learned_at_is_the_first_check_with_nearly_all_of_every_bin():
     shares = [(0.99, 0.2), (0.94, 1.0), (0.95, 0.96), (0.1, 0.1), (1.0, 1.0)]
-    curve = tuple(
-        Point(step=100 * i, loss=1.0, sequences={"Val0": a, "Val1": b}, answers={}) for i, (a, b) in enumerate(shares)
-    )
+    curve = checks(*shares)
     assert learned_at(record(0, 0).model_copy(update={"curve": curve})) == 200
     assert learned_at(record(0, 0).model_copy(update={"curve": curve}), 1.0) == 400
     assert learned_at(record(0, 3).model_copy(update={"curve": curve[:2]})) is None
 
 
-def test_the_best_moment_is_that_of_any_run_at_any_check():
-    """By the last validation bin, which is the longer one."""
-    moments = [(0.9, 0.2), (0.3, 0.7), (1.0, 0.1)]
-    runs = [
-        made.model_copy(
-            update={
-                "curve": tuple(
-                    Point(step=i, loss=1.0, sequences={"Val0": a, "Val1": b * (1 + seed) / 2}, answers={})
-                    for i, (a, b) in enumerate(moments)
-                )
-            }
-        )
-        for seed in range(2)
-        for made in [record(seed, 0, valid=0.0, lr=(seed + 1) * 1e-3)]
-    ]
-    (judged,) = judge([finding(gru="learns")], {"gru": runs})
-    assert len(judged.evidence[0].runs) == 1
-    assert judged.evidence[0].best_moment == 0.7
+def checks(*shares: tuple[float, float]) -> tuple[Point, ...]:
+    return tuple(
+        Point(step=100 * i, loss=1.0, sequences={"Val0": a, "Val1": b}, answers={}) for i, (a, b) in enumerate(shares)
+    )
+
+
+def test_what_was_learned_at_some_check_and_lost_again():
+    """In both bins at once, by a seed of the setting that is chosen."""
+    lost, never, apart = ((0.9, 0.2), (1.0, 0.95), (0.3, 0.3)), ((0.9, 0.9), (0.3, 0.3)), ((1.0, 0.9), (0.9, 1.0))
+    runs = [record(seed, 0).model_copy(update={"curve": checks(*c)}) for seed, c in enumerate((lost, never, apart))]
+    other = record(0, 0, valid=0.0, lr=0.1).model_copy(update={"curve": checks((1.0, 1.0), (0.0, 0.0))})
+    (judged,) = judge([finding(gru="learns")], {"gru": [*runs, other]})
+    assert len(judged.evidence[0].runs) == 3
+    assert judged.evidence[0].count() == 0
+    assert judged.evidence[0].at_some_check == 1
+
+
+def test_a_setting_is_chosen_by_the_states_that_were_tested():
+    """Of two that do not solve, the one whose best check was better, although it ended worse."""
+    best = [record(seed, 0, lr=0.1) for seed in range(2)]
+    best = [r.model_copy(update={"stopped": "steps", "curve": checks((1.0, 0.8), (0.1, 0.1))}) for r in best]
+    ends = [record(seed, 0, lr=0.01) for seed in range(2)]
+    ends = [r.model_copy(update={"stopped": "steps", "curve": checks((0.9, 0.7), (0.9, 0.7))}) for r in ends]
+    assert chosen([*best, *ends]) == tuple(ends)
+    kept = [r.model_copy(update={"tested_at": 0}) for r in best]
+    assert chosen([*kept, *ends]) == tuple(kept)
 
 
 def test_right_up_to_a_bin_means_all_before_it_too():
@@ -169,11 +175,14 @@ def test_right_up_to_a_bin_means_all_before_it_too():
 def test_the_first_paper_s_study_is_whole_and_what_it_says_is_about_its_runs():
     study = study_named("irie2023")
     digests = {id(run): run.digest for run in study.runs}
-    assert len(set(digests.values())) == len(study.runs) == 4290
+    assert len(set(digests.values())) == len(study.runs) == 5170
     for parts in (study.pieces, study.variants):
         assert sorted(id(run) for runs in parts.values() for run in runs) == sorted(digests)
     assert all(max(window.high for window in run.testing.bins) >= 1000 for run in study.runs)
     assert {name for comparison in study.comparisons for name in comparison.variants} == set(study.variants)
+    asked = {variant: {run.task.kind for run in runs} for variant, runs in study.variants.items()}
+    for comparison in study.comparisons:
+        assert all(set(comparison.tasks) <= asked[variant] for variant in comparison.variants)
     pairs = {(run.task.kind, variant) for variant, runs in study.variants.items() for run in runs}
     assert {(e.task, e.variant) for f in study.findings for e in f.expects if e.task} <= pairs
     nothing = dict.fromkeys(study.variants, ())

@@ -57,14 +57,10 @@ class Finding(Description):
 
 @dataclass(frozen=True)
 class Evidence:
-    """How one expectation came out: the runs that it is about, and those of them that did what it asks for.
-
-    Of what is about seeds, `tried` are the runs of all settings.
-    """
+    """How one expectation came out: the runs that it is about, and those of them that did what it asks for."""
 
     expected: Expectation
     runs: tuple[Record, ...]
-    tried: tuple[Record, ...]
 
     def count(self, share: float = LEARNED) -> int:
         """Of the runs: learned up to the bin, with such a share of its sequences, or diverged, or collapsed."""
@@ -75,9 +71,9 @@ class Evidence:
         return sum(record.verdict == verdict for record in self.runs)
 
     @property
-    def best_moment(self) -> float:
-        """The best share of the longer validation sequences that any run got right at any check."""
-        return max((list(point.sequences.values())[-1] for run in self.tried for point in run.curve), default=0.0)
+    def at_some_check(self) -> int:
+        """Of the runs: had learned every validation bin at some check, whatever became of it."""
+        return sum(learned_at(record) is not None for record in self.runs)
 
     def met(self, needed: float = LEARNED) -> bool | None:
         """None where nothing was run, or the seeds do not agree."""
@@ -108,11 +104,12 @@ class Judgement:
 
 
 class Comparison(NamedTuple):
-    """Variants to be set side by side, by name, on the tasks that they were run on."""
+    """Variants to be set side by side, by name, on these tasks, or else on all that any of them was asked."""
 
     title: str
     says: str
     variants: tuple[str, ...]
+    tasks: tuple[str, ...] = ()
 
 
 Variants = Mapping[str, Sequence[Record]]
@@ -127,7 +124,7 @@ def _evidence(expected: Expectation, variants: Variants) -> Evidence:
         known = suggestion(expected.variant, variants)
         raise BadInput(f"a finding names '{expected.variant}', which is no variant{known}")
     mine = tuple(record for record in variants[expected.variant] if expected.task in ("", record.task))
-    return Evidence(expected, chosen(mine) if expected.outcome in ABOUT_SEEDS else mine, mine)
+    return Evidence(expected, chosen(mine) if expected.outcome in ABOUT_SEEDS else mine)
 
 
 def chosen(records: Iterable[Record]) -> tuple[Record, ...]:
@@ -145,12 +142,12 @@ def settings(records: Iterable[Record]) -> list[list[Record]]:
 
 
 def validated(records: Sequence[Record]) -> tuple[float, float, float, float]:
-    """How well a setting did on validation: seeds that it stopped as solved, accuracy at the end, how soon those seeds
-    stopped; and of settings that are equal in all this, the lower rate."""
-    last = [mean(r.curve[-1].sequences.values()) if r.curve and r.stopped != "diverged" else 0.0 for r in records]
+    """How well a setting did on validation: seeds that it stopped as solved, accuracy of the state that was tested, how
+    soon those seeds stopped; and of settings that are equal in all this, the lower rate."""
+    tested = [mean(r.tested.sequences.values()) if r.tested and r.stopped != "diverged" else 0.0 for r in records]
     solved = [r.steps for r in records if r.stopped == "solved"]
     soon = -median(solved) if solved else 0.0
-    return len(solved) / len(records), mean(last), soon, -min(r.rate for r in records)
+    return len(solved) / len(records), mean(tested), soon, -min(r.rate for r in records)
 
 
 def learned_at(record: Record, share: float = LEARNED) -> int | None:

@@ -61,7 +61,7 @@ class Record(Description):
     """One run and all that there is to know of it. The spec is plain data: a record needs no code to be read."""
 
     kind: ClassVar[str] = "record"
-    added: ClassVar[tuple[str, ...]] = ("ended",)
+    added: ClassVar[tuple[str, ...]] = ("ended", "tested_at")
     digest: str
     spec: dict[str, Any]
     verdict: Verdict
@@ -69,6 +69,7 @@ class Record(Description):
     stopped: Literal["solved", "steps", "diverged", "error"]
     steps: int = 0
     solved_at: int | None = None
+    tested_at: int | None = None  # the step of the state that was tested, where it is not the last
     scores: tuple[Score, ...] = ()
     curve: tuple[Point, ...] = ()
     error: str | None = None
@@ -105,6 +106,12 @@ class Record(Description):
         """The names of its test bins, from short to long."""
         windows: list[dict[str, Any]] = self.spec["testing"]["bins"]
         return [str(window["name"]) for window in sorted(windows, key=lambda window: int(window["high"]))]
+
+    @property
+    def tested(self) -> Point | None:
+        """The check of the state that was tested."""
+        last = self.curve[-1] if self.curve else None
+        return next((point for point in self.curve if point.step == self.tested_at), last)
 
     @property
     def finished(self) -> bool:

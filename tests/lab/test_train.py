@@ -35,6 +35,10 @@ def facts(record: Record) -> dict[str, object]:
     return record.model_dump(exclude={"seconds", "started", "ended", "population"})
 
 
+def by_seed(records: list[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: record.seed)
+
+
 def by_digest(records: list[Record]) -> dict[str, object]:
     return {record.digest: facts(record) for record in records}
 
@@ -71,17 +75,59 @@ def report(step: int, right: float, diverged: bool = False) -> Report:
     return Report(step, diverged, 5.0, {"Val0": 1.0, "Val1": right}, {"Val0": 1.0, "Val1": right})
 
 
+def nothing() -> Any:
+    raise AssertionError("what it has learned is not needed")
+
+
 def test_a_member_ends_by_the_rule_of_its_spec():
     member = Member(run(patience=2, steps=1000))
-    assert [member.hear(report(10 * i, right)) for i, right in enumerate([1.0, 0.9, 1.0, 1.0], 1)] == [
+    assert [member.hear(report(10 * i, right), nothing) for i, right in enumerate([1.0, 0.9, 1.0, 1.0], 1)] == [
         None, None, None, "solved",
     ]  # fmt: skip
     assert member.solved_at == 30
     assert [point.loss for point in member.curve] == [0.5] * 4
     never = Member(run(patience=1, stop="never", steps=30))
-    assert [never.hear(report(10 * i, 1.0)) for i in (1, 2, 3)] == [None, None, "steps"]
+    assert [never.hear(report(10 * i, 1.0), nothing) for i in (1, 2, 3)] == [None, None, "steps"]
     assert never.solved_at == 10
-    assert Member(run()).hear(report(4, 0.0, diverged=True)) == "diverged"
+    assert Member(run()).hear(report(4, 0.0, diverged=True), nothing) == "diverged"
+
+
+def test_a_member_keeps_the_best_check_and_of_equals_the_latest():
+    member, kept = Member(run(keep="best", steps=1000)), []
+    for i, right in enumerate([0.1, 0.7, 0.5, 0.7, 0.6], 1):
+        member.hear(report(10 * i, right), lambda i=i: (torch.tensor([float(i)]), {}))
+        kept.append((member.best.step, member.best.theta.item()))
+    assert kept == [(10, 1), (20, 2), (20, 2), (40, 4), (40, 4)]
+    assert member.best.score == pytest.approx(0.85)
+    before = member.best
+    assert member.hear(report(60, 1.0, diverged=True), nothing) == "diverged"
+    assert member.best is before
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_the_best_state_is_the_one_that_is_tested(slots: int):
+    """As if the run had ended there."""
+    specs = [run(seed, task="dyck-1", steps=60, lr=0.03, stop="never", keep="best") for seed in range(3)]
+    earlier = 0
+    for spec, record in zip(specs, by_seed(execute_all(specs, CPU, slots=slots)), strict=True):
+        share = [sum(point.sequences.values()) for point in record.curve]
+        best = max(point.step for point, right in zip(record.curve, share, strict=True) if right == max(share))
+        assert record.tested_at == best
+        assert record.tested.step == best
+        earlier += best < 60
+        short = [spec.model_copy(update={"training": spec.training.model_copy(update={"steps": best, "keep": "last"})})]
+        others = [other for other in specs if other.seed != spec.seed]
+        whole = sorted([*short, *others], key=lambda one: one.seed)  # so that everybody has the slot that it had
+        alone = by_seed(execute_all(whole, CPU, slots=slots))[spec.seed]
+        assert (alone.steps, alone.tested_at) == (best, None)
+        assert alone.scores == record.scores
+        assert alone.verdict == record.verdict
+    assert earlier, "some run was better before its end"
+
+
+def test_the_last_state_is_what_older_specs_ask_for():
+    assert "keep" not in run().plain()["training"]
+    assert run().digest == run(keep="last").digest != run(keep="best").digest
 
 
 class Interrupt:
@@ -94,6 +140,18 @@ class Interrupt:
         self.left -= 1
         if self.left < 0:
             raise KeyboardInterrupt
+
+
+def test_a_best_state_outlives_an_interrupt(tmp_path: Path):
+    specs = [run(seed, task="dyck-1", steps=60, lr=0.03, stop="never", keep="best") for seed in range(3)]
+    whole = min(execute_all(specs, CPU), key=lambda record: record.tested_at)
+    assert whole.tested_at <= 40
+    spec, checkpoints = specs[whole.seed], Checkpoints(Store.create(tmp_path / "s").path)
+    with pytest.raises(KeyboardInterrupt):
+        execute_all([spec], CPU, poll=Interrupt(whole.tested_at + 15), checkpoints=checkpoints)
+    (resumed,) = execute_all([spec], CPU, checkpoints=Checkpoints(tmp_path / "s"))
+    assert resumed.population["resumed"] == whole.tested_at + 10
+    assert facts(resumed) == facts(whole)
 
 
 @pytest.mark.parametrize("slots", [1, 3])

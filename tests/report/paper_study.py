@@ -44,6 +44,7 @@ RUNS = [run for piece in PIECES.values() for run in piece]
 COMPARISONS = [
     Comparison("The first", "As published.", ("gru", "elman")),
     Comparison("Depth", "One or three.", ("gru", "gru_2, deep")),
+    Comparison("One task", "Of two.", ("elman", "gru"), ("dyck-1",)),
 ]
 
 
@@ -110,6 +111,7 @@ def made_up(run: RunSpec) -> Record:
         verdict=end,
         stopped="diverged" if end == "diverged" else "solved" if validated else "steps",
         steps=steps,
+        tested_at=random.Random(named).choice([None, *(point.step for point in curve)]) if not validated else None,
         solved_at=steps - 200 if validated else None,
         first_failing_length=min((s.lengths[0].length for s in scores if s.sequences < 1), default=None),
         scores=scores,

@@ -227,7 +227,7 @@ def test_a_page_can_be_made_before_the_first_comparison_is_run(asked: Study, rec
     mine = [record for record in records if len(record.spec["model"]["mixers"]) == 3]
     folder = page(asked, mine, tmp_path)
     assert tables(folder) == recomputed(asked, mine)
-    assert "Not run yet: The first.\n" in (folder / "index.md").read_text()
+    assert "Not run yet: The first; One task.\n" in (folder / "index.md").read_text()
     assert not list(folder.glob("*.png"))
 
 

@@ -18,7 +18,7 @@ from tests.report.recomputed import (
     BINS,
     Plain,
     accuracy,
-    best_moment,
+    at_some_check,
     csv_rows,
     evidence,
     in_percent,
@@ -72,7 +72,7 @@ def test_every_column_of_the_files_is_recomputed(asked: Study, records: list[Rec
         for name, bound in zip(("low", "high"), interval(k, n) if n else (None, None), strict=True):
             assert same(row[name], bound)
         about_seeds = n and one.outcome in ("learns", "fails")
-        assert same(row["best moment"], best_moment(plain, one.variant, one.task) if about_seeds else None)
+        assert same(row["at some check"], at_some_check(plain, one.variant, one.task) if about_seeds else None)
 
 
 def same(text: str, value: Any) -> bool:

@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from assay.lab.population import Saved
+from assay.lab.saved import Best, Saved
 from assay.record import write_synced
 
 EVERY = 30.0  # seconds between checkpoints
@@ -59,6 +59,10 @@ class Checkpoints:
             tensors[f"{i} curve"] = torch.frombuffer(curve, dtype=torch.uint8)
             tensors |= {f"{i} {name}": getattr(saved, name).contiguous() for name in ("theta", "m", "v")}
             tensors |= {f"{i} buffer {name}": buffer.contiguous() for name, buffer in saved.buffers.items()}
+            if best := saved.best:
+                tensors[f"{i} best at"] = torch.tensor([best.step, best.score], dtype=torch.float64)
+                tensors[f"{i} best theta"] = best.theta.contiguous()
+                tensors |= {f"{i} best buffer {name}": buffer.contiguous() for name, buffer in best.buffers.items()}
         write_synced(self.path, save(tensors, {"assay": FORMAT, "members": json.dumps(known)}))
         self.last = time.monotonic()
 
@@ -73,9 +77,9 @@ class Checkpoints:
             with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
                 mine = {name.partition(" ")[2]: name for name in file.keys() if name.partition(" ")[0] == str(i)}  # noqa: SIM118
                 read = {name: file.get_tensor(where) for name, where in mine.items()}
-                buffers = {n.removeprefix("buffer "): x for n, x in read.items() if n.startswith("buffer ")}
                 facts["curve"] = json.loads(read["curve"].numpy().tobytes())
-                return Resumed(facts, Saved(read["theta"], read["m"], read["v"], buffers))
+                learned = read["theta"], read["m"], read["v"], _with("buffer ", read)
+                return Resumed(facts, Saved(*learned, _best(_with("best ", read))))
         return None
 
     def prune(self, finished: Iterable[str]) -> None:
@@ -98,6 +102,18 @@ class Checkpoints:
         for path in sorted(self.folder.glob("*.safetensors")):
             for i, facts in enumerate(_members(path)):
                 yield path, i, facts
+
+
+def _with(prefix: str, read: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What is so named, without the prefix."""
+    return {name.removeprefix(prefix): x for name, x in read.items() if name.startswith(prefix)}
+
+
+def _best(read: dict[str, torch.Tensor]) -> Best | None:
+    if not read:
+        return None
+    step, score = read["at"].tolist()
+    return Best(int(step), score, read["theta"], _with("buffer ", read))
 
 
 def _members(path: Path) -> list[dict[str, Any]]:

@@ -116,6 +116,7 @@ def judged(member: Member, stopped: Stopped, model: nn.Module, device: torch.dev
     return {
         **facts,
         "verdict": verdict_,
+        "tested_at": member.best.step if member.best else None,
         "first_failing_length": first_failing,
         "scores": scores,
         "seconds": seconds,

@@ -18,7 +18,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.lab.memory import trace
-from assay.lab.population import Population, numerics
+from assay.lab.numerics import numerics
+from assay.lab.population import Population
 from assay.spec import RunSpec
 from assay.tasks.task import Task
 

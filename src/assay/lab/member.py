@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import mean
 from typing import Any, Literal, NamedTuple
 
-from assay.lab.population import Report, Saved
+from torch import Tensor
+
+from assay.lab.population import Report
+from assay.lab.saved import Best, Saved
 from assay.record import Point
 from assay.spec import RunSpec
 
@@ -20,6 +25,7 @@ class Mark(NamedTuple):
     perfect: int
     solved_at: int | None
     seconds: float
+    best: Best | None
 
 
 @dataclass
@@ -32,37 +38,41 @@ class Member:
     perfect: int = 0  # checks in a row
     solved_at: int | None = None
     seconds: float = 0.0  # its share of the population's time
+    best: Best | None = None  # where that is what will be tested
     saved: Saved | None = None
     started: str = ""
     notes: dict[str, Any] = field(default_factory=dict)  # for the record: how it was trained
 
     def mark(self) -> Mark:
-        return Mark(self.step, len(self.curve), self.perfect, self.solved_at, self.seconds)
+        return Mark(self.step, len(self.curve), self.perfect, self.solved_at, self.seconds, self.best)
 
     def rewind(self, mark: Mark, saved: Saved) -> None:
         """Back to where it was; what it had learned then is given."""
-        self.step, points, self.perfect, self.solved_at, self.seconds = mark
-        self.curve, self.saved = self.curve[:points], saved
+        self.step, points, self.perfect, self.solved_at, self.seconds, self.best = mark
+        self.curve, self.saved = self.curve[:points], saved._replace(best=mark.best)
 
     def facts(self, mark: Mark) -> dict[str, Any]:
         """What was known of it at a moment, as plain data."""
-        known = mark._asdict() | {"curve": [point.plain() for point in self.curve[: mark.points]]}
-        return {"digest": self.spec.digest, **known}
+        known = {name: value for name, value in mark._asdict().items() if name != "best"}
+        return {"digest": self.spec.digest, **known, "curve": [point.plain() for point in self.curve[: mark.points]]}
 
     def resume(self, facts: dict[str, Any], saved: Saved) -> None:
         """Take up what another process has left."""
         self.curve = [Point(**point) for point in facts["curve"]]
-        self.rewind(Mark(*(facts[name] for name in Mark._fields)), saved)
+        self.rewind(Mark(**{name: facts[name] for name in Mark._fields if name != "best"}, best=saved.best), saved)
         self.notes["resumed"] = self.step
 
-    def hear(self, report: Report) -> Stopped | None:
-        """Take note of a round; says how the run has ended, if it has."""
+    def hear(self, report: Report, learned: Callable[[], tuple[Tensor, dict[str, Tensor]]]) -> Stopped | None:
+        """Take note of a round; says how the run has ended, if it has. What it has `learned` is asked for if needed."""
         how, made = self.spec.training, report.step - self.step
         self.step = report.step
         if report.diverged:
             return "diverged"
         checked = {"sequences": report.sequences, "answers": report.answers}
         self.curve.append(Point(step=self.step, loss=report.loss / max(1, made), **checked))
+        score = mean(report.sequences.values())
+        if how.keep == "best" and (self.best is None or score >= self.best.score):
+            self.best = Best(self.step, score, *learned())
         self.perfect = self.perfect + 1 if self.accuracy == 1 else 0
         if self.perfect == how.patience and self.solved_at is None:
             self.solved_at = self.curve[-how.patience].step

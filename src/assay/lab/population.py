@@ -12,12 +12,10 @@ learns everything at once.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +26,8 @@ from assay.description import in_one_line
 from assay.lab.data import ATTEMPTS, TrainingData, blank
 from assay.lab.evaluate import answers_of, logits_of
 from assay.lab.graphs import Program
+from assay.lab.numerics import numerics
+from assay.lab.saved import Best, Saved
 from assay.lab.slots import SCHEDULES, Slots
 from assay.lab.stacking import Layout, built, fixed, learned, member_logits
 from assay.lab.validation import Validation
@@ -44,15 +44,6 @@ def losses_of(
     """Each member's mean cross-entropy over what is asked of it; 0 where nothing is."""
     each = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), ignore_index=IGNORE, reduction="none")
     return each.view(len(targets), -1).sum(1) / (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
-
-
-class Saved(NamedTuple):
-    """All that a member has learned: its parameters, Adam's two averages, and its buffers."""
-
-    theta: Float[Tensor, "size"]
-    m: Float[Tensor, "size"]
-    v: Float[Tensor, "size"]
-    buffers: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -208,6 +199,17 @@ class Population:
         row = {name: rows[slot].cpu() for name, rows in self.kept.items()}
         return Saved(row["theta"], row["m"], row["v"], {name: row[f"buffer {name}"] for name in self.buffers})
 
+    def learned(self, slot: int) -> tuple[Float[Tensor, "size"], dict[str, Tensor]]:
+        """A slot's parameters and buffers as they are now, on the CPU."""
+        rows = self.theta[slot], {name: buffer[slot] for name, buffer in self.buffers.items()}
+        return rows[0].to("cpu", copy=True), {name: row.to("cpu", copy=True) for name, row in rows[1].items()}
+
+    def restore(self, slot: int, best: Best) -> None:
+        """Put back what a member had learned by an earlier check; it is not trained from there."""
+        self.theta[slot] = best.theta
+        for name, buffer in self.buffers.items():
+            buffer[slot] = best.buffers[name]
+
     def module(self, slot: int) -> nn.Module:
         """The member of a slot as a module of its own (the same one at every call)."""
         if self.count == 1:
@@ -333,26 +335,3 @@ def steps_ahead(how: Training, slots: int, device: torch.device) -> int:
     """For how many steps data is drawn at once."""
     tokens = ATTEMPTS * slots * how.batch * how.lengths[1]
     return max(1, min(how.validate_every, DRAWN_TOKENS[device.type] // tokens))
-
-
-@contextmanager
-def numerics(how: Training, device: torch.device) -> Iterator[None]:
-    """float32 multiplied strictly or in TF32, as the spec says; on a GPU nothing whose order is left to chance.
-
-    (A compiler makes its own choices, and worse ones where it is told so.)
-    """
-    before = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
-    memory: Any = torch.utils.deterministic
-    filling = memory.fill_uninitialized_memory
-    torch.set_float32_matmul_precision("high" if how.precision == "tf32" else "highest")
-    if device.type == "cuda" and not how.compile:
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        memory.fill_uninitialized_memory = False
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*deterministic.*")
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.use_deterministic_algorithms(before[1])
-        memory.fill_uninitialized_memory = filling

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -148,8 +149,10 @@ class Group:
             share = spent / len(self.inside)
             for slot, member in list(self.inside.items()):
                 member.seconds += share
-                if stopped := member.hear(reports[slot]):
+                if stopped := member.hear(reports[slot], partial(population.learned, slot)):
                     member.notes |= self._notes(population)
+                    if member.best and stopped != "diverged":
+                        population.restore(slot, member.best)
                     self.host.leave(member, stopped, population.module(slot))
                     self.ended[stopped] += 1
                     del self.inside[slot]
@@ -257,7 +260,7 @@ class Group:
         begun = []
         if population is not None:
             kept = [(slot, member, mark) for slot, (member, mark) in self.kept.items() if mark.step]
-            begun = [(member.facts(mark), population.saved(slot)) for slot, member, mark in kept]
+            begun = [(m.facts(mark), population.saved(slot)._replace(best=mark.best)) for slot, m, mark in kept]
         others = (*self.inside.values(), *self.waiting)
         begun += [(member.facts(member.mark()), member.saved) for member in others if member.saved]
         if self.checkpoints and begun:

@@ -66,7 +66,7 @@ def _expected(judged: Judgement, piece: Evidence, grid: Grid) -> dict[str, Any]:
         "runs": runs,
         "low": low,
         "high": high,
-        "best moment": piece.best_moment if expected.outcome in ABOUT_SEEDS and runs else None,
+        "at some check": piece.at_some_check if expected.outcome in ABOUT_SEEDS and runs else None,
         "met": {True: "yes", False: "no", None: ""}[piece.met()],
     }
 

@@ -54,10 +54,6 @@ class Grid:
         tasks = self.tasks(variants)
         return [(variant, task) for variant in variants for task in tasks]
 
-    def begun(self, variants: Sequence[str]) -> bool:
-        """Whether any of these variants was run on any of its tasks."""
-        return any(place in self.cells for place in self.of(variants))
-
     def whole(self, variant: str) -> bool:
         """Whether a variant was run on all of its tasks."""
         return all((variant, task) in self.cells for task in self.asked[variant])

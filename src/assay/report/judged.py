@@ -8,7 +8,7 @@ from dataclasses import replace
 from assay.findings import ABOUT_SEEDS, LEARNED, Evidence, Finding, Judgement, Verdict, judge
 from assay.report.grid import Grid
 from assay.report.page import Page
-from assay.report.tables import in_percent, percent, wilson
+from assay.report.tables import in_percent, wilson
 
 LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 HEADING = "What the paper found, and what is found here"
@@ -19,9 +19,9 @@ SAYS = (
     "or fewer; between these its seeds do not agree. It diverges or collapses if a tenth of all its runs do, whatever "
     f'their setting. The {LEARNED_IN_PERCENT} was chosen after the first records were seen: the column "if perfect" '
     "shows what would follow without it, where a seed learns only by being perfect. Where a model does not learn what "
-    "the paper says it does, the best moment is given as well: the largest share of the longer validation strings "
-    "(which end in the middle of Bin1) that any of its runs got right at any check. The published code stops and "
-    "chooses by the lengths that it reports."
+    'the paper says it does, "at some check" counts the seeds that had learned both validation bins, the longer of '
+    "which ends in the middle of Bin1, at some check on the way: what was reached can be lost again. The published "
+    "code stops and chooses by the lengths that it reports."
 )
 MARKS = {True: "✓", False: "✗", None: "?"}
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "in part", "under way", "not tested")
@@ -96,8 +96,8 @@ def _line(evidence: Evidence, grid: Grid) -> str:
         said += f", {setting}"
     if evidence.met():
         return said
-    moment = f" (best moment {percent(evidence.best_moment)} %)" if expected.outcome == "learns" else ""
-    return f"{said}, expected: {expected.outcome}{moment}"
+    once = f" (at some check {evidence.at_some_check} of {runs})" if expected.outcome == "learns" else ""
+    return f"{said}, expected: {expected.outcome}{once}"
 
 
 def chosen_setting(evidence: Evidence, grid: Grid) -> str:

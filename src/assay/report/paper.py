@@ -92,7 +92,7 @@ def _span(span: Span) -> str:
 def _comparisons(page: Page, grid: Grid, about: About) -> None:
     """The first in detail, the others as a table each; in one line those of which nothing was run."""
     first = about.comparisons[0]
-    begun = [comparison for comparison in about.comparisons if grid.begun(comparison.variants)]
+    begun = [comparison for comparison in about.comparisons if _begun(grid, comparison)]
     if first in begun:
         _first(page, grid, first)
         _robustness(page, grid, first)
@@ -106,6 +106,14 @@ def _comparisons(page: Page, grid: Grid, about: About) -> None:
         )
     if waiting := [comparison.title for comparison in about.comparisons if comparison not in begun]:
         page.words("", f"Not run yet: {'; '.join(waiting)}.")
+
+
+def _begun(grid: Grid, comparison: Comparison) -> bool:
+    return any((variant, task) in grid.cells for variant in comparison.variants for task in _across(grid, comparison))
+
+
+def _across(grid: Grid, comparison: Comparison) -> Sequence[str]:
+    return comparison.tasks or grid.tasks(comparison.variants)
 
 
 def _first(page: Page, grid: Grid, first: Comparison) -> None:
@@ -146,7 +154,7 @@ def _table(
     cells: Mapping[Place, Cell], grid: Grid, comparison: Comparison, said: Callable[[Cell], str]
 ) -> tuple[list[str], list[list[str]]]:
     """Variants down, tasks across; a cell that was not run is empty."""
-    tasks = grid.tasks(comparison.variants)
+    tasks = _across(grid, comparison)
     rows = []
     for variant in comparison.variants:
         mine = (cells.get((variant, task)) for task in tasks)

@@ -5,7 +5,8 @@ architectures as published, eight languages, four learning rates, ten seeds. A r
 three times in a row, and is censored at the end of its steps. The published code trains for 300 epochs: 94,000 steps of
 32 strings on parity, Dyck-1 and their like, 600 on a^n b^n and 2,400 on (aa)*. Validation ends within the lengths of
 Bin1; Bin2 and Bin3, up to 1,024 tokens and more, are untouched lengths. Beside the table stand ablations, which change
-one thing at a time (five seeds, two learning rates, fewer steps), and state tracking, which the paper did not ask for.
+one thing at a time (five seeds, two learning rates, fewer steps), runs that are tested in their best state instead of
+their last, and state tracking, which the paper did not ask for.
 """
 
 from typing import Any
@@ -39,13 +40,13 @@ UNBOUND = {("linear-transformer", "even-a"), ("linear-transformer", "abab")}
 
 
 def runs(
-    steps: dict[str, int], model: str, rates: tuple[float, ...], seeds: range, **options: Any
+    steps: dict[str, int], model: str, rates: tuple[float, ...], seeds: range, keep: str = "last", **options: Any
 ) -> dict[str, list[RunSpec]]:
     """By task; a spec is checked once and then copied for its seeds."""
     machine, found = named_model(model, **options), {}
     for name, limit in steps.items():
         task = TASKS[name]
-        training: dict[str, Any] = {"steps": limit, "batch": BATCH.get(name, 32)}
+        training: dict[str, Any] = {"steps": limit, "batch": BATCH.get(name, 32), "keep": keep}
         if (model, name) in UNBOUND:
             training["explodes"] = None
         likes = [run_spec(task, machine, training=training | {"lr": lr}) for lr in rates]
@@ -63,10 +64,10 @@ def ablation(model: str, **options: Any) -> dict[str, list[RunSpec]]:
 
 # -- the variants: a model as published, or with one thing changed -----------------------------------------------------
 
-LINEAR, DELTA, RECURRENT, SRWM = "linear-transformer", "delta-net", "recurrent-delta", "srwm"
+LINEAR, DELTA, RECURRENT, SRWM = FAST_WEIGHTS = ("linear-transformer", "delta-net", "recurrent-delta", "srwm")
 CONTROLLED = {"convention": "controlled"}
 CHANGED: dict[str, tuple[str, dict[str, Any]]] = {
-    **{f"{model}, published": (model, {}) for model in (LINEAR, DELTA, RECURRENT, SRWM)},
+    **{f"{model}, published": (model, {}) for model in FAST_WEIGHTS},
     "linear-transformer, gated": (LINEAR, {"features": "softmax", "gated": True}),
     "feedback alone": (RECURRENT, {"additive": True}),
     "srwm, q k b fixed": (SRWM, {"fixed": "qkb"}),
@@ -86,7 +87,7 @@ CHANGED: dict[str, tuple[str, dict[str, Any]]] = {
     "delta-net, unit, beta to 2": ("delta-net-signed", {}),
     **{
         f"{model}, {layers} layer{'s' * (layers > 1)}": (model, {"layers": layers})
-        for model in (LINEAR, DELTA, RECURRENT, SRWM)
+        for model in FAST_WEIGHTS
         for layers in (1, 4)
     },
     "srwm, larger W_q": (SRWM, {"q_scale": 1.0}),
@@ -95,7 +96,7 @@ CHANGED: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"{model}, controlled": (model, CONTROLLED) for model in MODELS if model != RECURRENT},
 }
 # Where the counter language of the table comes out otherwise than in the paper: is it a matter of size?
-SIZES = {
+SIZES: dict[str, tuple[str, dict[str, Any]]] = {
     f"{model}, {name}": (model, options)
     for model in (DELTA, RECURRENT, SRWM)
     for name, options in (
@@ -105,12 +106,19 @@ SIZES = {
     )
 }
 SEARCHED, ONE_LAYER = {"an-bn": 4_000}, {"reset-dyck-1": 20_000}
+# Where what was learned at some check is often lost again.
+LOST = {name: STEPS[name] for name in ("reset-dyck-1", "dyck-1", "shuffle", "an-bn", "an-bn-cn")}
 TRACKERS = (*MODELS, "delta-net-signed", "delta-product")
 
 Runs = dict[str, dict[str, list[RunSpec]]]  # by variant and task
 BY_KIND: dict[str, Runs] = {
     "": {model: runs(STEPS, model, RATES, SEEDS) for model in MODELS},
     "one-layer:": {f"{model}, one layer": runs(ONE_LAYER, model, RATES, SEEDS, layers=1) for model in (LINEAR, DELTA)},
+    "best:": {f"{model}, best state": runs(LOST, model, RATES, SEEDS, "best") for model in FAST_WEIGHTS},
+    "best-one-layer:": {
+        f"{model}, one layer, best state": runs(ONE_LAYER, model, RATES, SEEDS, "best", layers=1)
+        for model in (LINEAR, DELTA)
+    },
     "search:": {
         name: runs(SEARCHED, model, LOW_RATES, FEW_SEEDS, **options) for name, (model, options) in SIZES.items()
     },
@@ -134,7 +142,14 @@ COMPARISONS = [
     Comparison(
         "A single layer",
         "Reset Dyck-1 with one layer, at the rates, seeds and steps of the table.",
-        (f"{LINEAR}, one layer", f"{DELTA}, one layer"),
+        tuple(f"{model}, one layer{state}" for state in ("", ", best state") for model in (LINEAR, DELTA)),
+    ),
+    Comparison(
+        "The last state or the best?",
+        "The table tests the state in which a run ends. In the best state, validation chose among those at its checks, "
+        "as it does for whoever stops early: what is lost again before the end counts.",
+        tuple(f"{model}{state}" for model in FAST_WEIGHTS for state in ("", ", best state")),
+        tuple(LOST),
     ),
     Comparison(
         "Is a^n b^n a matter of size?",
@@ -195,11 +210,7 @@ COMPARISONS = [
     Comparison(
         "Depth",
         "One, two and four layers.",
-        tuple(
-            f"{model}, {depth}"
-            for model in (LINEAR, DELTA, RECURRENT, SRWM)
-            for depth in ("1 layer", "published", "4 layers")
-        ),
+        tuple(f"{model}, {depth}" for model in FAST_WEIGHTS for depth in ("1 layer", "published", "4 layers")),
     ),
     Comparison(
         "How the self-referential matrix begins",
@@ -239,7 +250,10 @@ FINDINGS = [
         name="all variants count",
         says="The linear Transformer and all its variants learn the counter languages.",
         source="Section 4.2",
-        expects=expect("learns", (LINEAR, DELTA, RECURRENT, SRWM), *COUNTERS),
+        expects=expect("learns", FAST_WEIGHTS, *COUNTERS),
+        differs="Why: on Dyck-1 and Shuffle-2 it is mostly learned at some check and lost again before the end, at a "
+        'constant rate; "The last state or the best?" asks what was there. On a^n b^n and a^n b^n c^n it is mostly not '
+        'reached beyond the lengths of training, nor in other sizes ("Is a^n b^n a matter of size?").',
     ),
     Finding(
         name="the delta rule forgets",
@@ -253,12 +267,35 @@ FINDINGS = [
         source="Table 2",
         expects=expect("learns", (f"{DELTA}, one layer",), "reset-dyck-1")
         + expect("fails", (f"{LINEAR}, one layer",), "reset-dyck-1"),
+        differs="Why: it is learned at some check and lost again before the run ends. At the lengths of training the "
+        "separation is there.",
     ),
     Finding(
         name="recurrence and self-reference track state",
         says="Recurrent delta and SRWM solve parity, (aa)* and reset Dyck-1, and generalise.",
         source="Section 4.2",
         expects=expect("learns", (RECURRENT, SRWM), *HARD),
+        differs="Why: SRWM, too, learns reset Dyck-1 at some check and loses it again.",
+    ),
+    Finding(
+        name="all variants count, at their best",
+        says="In the state that validation likes best, all variants learn the counter languages.",
+        source="asked here",
+        expects=expect("learns", tuple(f"{model}, best state" for model in FAST_WEIGHTS), *COUNTERS),
+    ),
+    Finding(
+        name="forgetting, at its best",
+        says="In that state, DeltaNet, recurrent delta and SRWM learn reset Dyck-1; the linear Transformer does not.",
+        source="asked here",
+        expects=expect("learns", tuple(f"{model}, best state" for model in (DELTA, RECURRENT, SRWM)), "reset-dyck-1")
+        + expect("fails", (f"{LINEAR}, best state",), "reset-dyck-1"),
+    ),
+    Finding(
+        name="one layer, at its best",
+        says="In that state, DeltaNet learns reset Dyck-1 with a single layer; the linear Transformer does not.",
+        source="asked here",
+        expects=expect("learns", (f"{DELTA}, one layer, best state",), "reset-dyck-1")
+        + expect("fails", (f"{LINEAR}, one layer, best state",), "reset-dyck-1"),
     ),
     Finding(
         name="the LSTM learns everything",
@@ -283,6 +320,7 @@ FINDINGS = [
         says="Training the self-referential matrix is unstable: runs diverge.",
         source="asked here",
         expects=(Expectation(variant=SRWM, outcome="diverges"),),
+        differs="Its instability is of another kind: what it has learned comes and goes, with losses that stay finite.",
     ),
     Finding(
         name="self-reference collapses",
