@@ -69,7 +69,7 @@ class Record(Description):
     stopped: Literal["solved", "steps", "diverged", "error"]
     steps: int = 0
     solved_at: int | None = None
-    tested_at: int | None = None  # the step of the state that was tested, where it is not the last
+    tested_at: int | None = None  # the step of the state that was tested, where `keep` asks for the best
     scores: tuple[Score, ...] = ()
     curve: tuple[Point, ...] = ()
     error: str | None = None
