@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from assay.cli import app
 from assay.theory.registry import CLAIMS
-from tests.test_cli import assay
+from tests.test_cli import assay, mistake
 
 
 def test_a_claim_is_one_line_and_a_failure_is_exit_code_1(tmp_path: Path):
@@ -123,10 +123,8 @@ def test_names_mean_one_thing():
         ("show lookup-trac", "did you mean 'lookup-trace'"),
     ],
 )
-def test_every_mistake_is_one_line_and_exit_code_2(tmp_path: Path, words: str, said: str):
+def test_every_mistake_is_one_line_and_exit_code_2(
+    tmp_path: Path, words: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "other.json").write_text("{}")
-    done = assay(*words.split(), cwd=tmp_path)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert done.stderr.startswith("assay: ")
-    assert done.stderr.count("\n") == 1, "one line"
-    assert said in done.stderr
+    assert said in mistake(words, tmp_path, monkeypatch, capsys)

@@ -11,10 +11,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from assay.lab.memory import SHARE
 from assay.lab.sweep import Event, Piece, Worker, pending, sweep
 from assay.record import Record, Store
 from assay.spec import RunSpec, run_spec
@@ -122,17 +126,21 @@ def specs(count: int) -> list[RunSpec]:
     return [run_spec("parity", "gru", seed=s, model_options={"width": 8}, training=how) for s in range(count)]
 
 
-def test_a_worker_that_dies_leaves_a_record_and_the_others_go_on(tmp_path: Path):
-    """The process of the first run that reports progress is killed, as the system does when memory runs out."""
-    store, killed = Store.create(tmp_path / "s"), []
+def deadly() -> Callable[[Event], None]:
+    """Kills the first process that reports progress, as the system does when memory runs out."""
+    killed: list[int] = []
 
     def tell(event: Event) -> None:
         if event.status and event.status.alive and not killed:
-            victim = multiprocessing.active_children()[0]
-            os.kill(victim.pid, signal.SIGKILL)
-            killed.append(victim)
+            killed.append(multiprocessing.active_children()[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
 
-    sweep(specs(4), store, "cpu", 2, tell)
+    return tell
+
+
+def test_a_worker_that_dies_leaves_a_record_and_the_others_go_on(tmp_path: Path):
+    store = Store.create(tmp_path / "s")
+    sweep(specs(4), store, "cpu", 2, deadly())
     verdicts = Counter(r.verdict for r in store.records())
     assert verdicts["failed"] == 1
     assert sum(verdicts.values()) == 4
@@ -143,16 +151,50 @@ def test_a_worker_that_dies_leaves_a_record_and_the_others_go_on(tmp_path: Path)
     assert pending(specs(4), store) == []
 
 
+def test_who_was_not_alone_with_a_worker_that_dies_is_tried_alone(tmp_path: Path):
+    store = Store.create(tmp_path / "s")
+    sweep(specs(4), store, "cpu", 2, deadly(), slots=2)
+    records = store.records()
+    assert {record.digest for record in records} == {spec.digest for spec in specs(4)}
+    assert all(record.finished for record in records)
+    assert sorted(record.population["slots"] for record in records) == [1, 1, 2, 2]
+
+
+def test_what_each_device_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A CPU a run a process, of which there are as many as cores; a GPU a group a process, and its bytes are shared."""
+    store, given = Store.create(tmp_path / "s"), []
+    others = [run_spec("parity", "lstm", seed=s, training={"lengths": [2, 8]}) for s in range(2)]
+
+    def side_by_side(pieces: Iterator[Piece], *rest: Any) -> None:
+        given.append((rest[2], [len(piece.specs) for piece in pieces]))
+
+    monkeypatch.setattr("assay.lab.sweep._side_by_side", side_by_side)
+    monkeypatch.setattr("assay.lab.sweep._carry_out", lambda piece, *_: given.append((1, [len(piece.specs)])))
+    monkeypatch.setattr("assay.lab.sweep.CORES", 5)
+    sweep([*specs(3), *others], store, "cpu")
+    sweep(specs(2), store, "cpu", jobs=1)
+    assert given == [(5, [1] * 5), (1, [1]), (1, [1])]
+    given.clear()
+    sized: list[float] = []
+    monkeypatch.setattr("assay.lab.sweep.device_named", torch.device)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (12_000, 20_000))
+    monkeypatch.setattr("assay.lab.sweep.usual_slots", lambda those, _, within: sized.append(within) or len(those))
+    sweep([*specs(3), *others], store, "cuda")
+    sweep([*specs(3), *others], store, "cuda", jobs=4)
+    assert given == [(1, [3]), (1, [2]), (4, [3, 2])]
+    assert sized == pytest.approx([SHARE * 12_000] * 2 + [SHARE * 3_000] * 2)
+
+
 def test_a_worker_that_dies_before_it_has_read_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store, killed, give = Store.create(tmp_path / "s"), [], Worker.give
 
-    def deadly(worker: Worker, piece: Piece) -> None:
+    def giving(worker: Worker, piece: Piece) -> None:
         if not killed:
             os.kill(worker.process.pid, signal.SIGKILL)
             killed.append(worker)
         give(worker, piece)
 
-    monkeypatch.setattr(Worker, "give", deadly)
+    monkeypatch.setattr(Worker, "give", giving)
     sweep(specs(3), store, "cpu", 2)
     assert sorted(r.verdict == "failed" for r in store.records()) == [False, False, True]
 

@@ -150,7 +150,9 @@ def test_what_was_learned_at_some_check_and_lost_again():
     (judged,) = judge([finding(gru="learns")], {"gru": [*runs, other]})
     assert len(judged.evidence[0].runs) == 3
     assert judged.evidence[0].count() == 0
-    assert judged.evidence[0].at_some_check == 1
+    assert (judged.evidence[0].at_some_check, judged.evidence[0].as_tested) == (1, 0)
+    again = [run.model_copy(update={"tested_at": 100}) for run in runs]
+    assert judge([finding(gru="learns")], {"gru": again})[0].evidence[0].as_tested == 1
 
 
 def test_a_setting_is_chosen_by_the_states_that_were_tested():

@@ -75,6 +75,11 @@ class Evidence:
         """Of the runs: had learned every validation bin at some check, whatever became of it."""
         return sum(learned_at(record) is not None for record in self.runs)
 
+    @property
+    def as_tested(self) -> int:
+        """Of the runs: had learned every validation bin in the state that was tested."""
+        return sum(r.tested is not None and min(r.tested.sequences.values()) >= LEARNED for r in self.runs)
+
     def met(self, needed: float = LEARNED) -> bool | None:
         """None where nothing was run, or the seeds do not agree."""
         if not self.runs:

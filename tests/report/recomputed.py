@@ -211,7 +211,8 @@ def evidence(plain: Plain, expected: Any, least: float = 0.95) -> tuple[int, int
     said = f"{mark} {named}: {k} of {n}{'' if solving else f' {ended}'} ({in_percent(k, n)} %)"
     said += f", {len(right(runs, 'Bin1'))} perfect" if solving and k else ""
     said += f", lr={plain.rate(*place)}" if solving else ""
-    once = f" (at some check {at_some_check(plain, *place)} of {n})" if expected.outcome == "learns" else ""
+    then = " at some check, ".join(map(str, validated(plain, *place)))
+    once = f" (validation: {then} as tested)" if expected.outcome == "learns" else ""
     return k, n, met, said if met == "met" else f"{said}, expected: {expected.outcome}{once}"
 
 
@@ -219,8 +220,11 @@ def place_named(expected: Any) -> str:
     return f"{expected.variant} on {expected.task}" if expected.task else f"{expected.variant} on all tasks"
 
 
-def at_some_check(plain: Plain, variant: str, task: str) -> int:
-    return sum(bool(good_checks(run)) for run in plain.chosen(variant, task))
+def validated(plain: Plain, variant: str, task: str) -> tuple[int, int]:
+    """How many seeds had validation right at some check, and in the state that was tested."""
+    checks = [(good_checks(run), run) for run in plain.chosen(variant, task)]
+    tested = [(run.get("tested_at") or run["curve"][-1]["step"]) in good for good, run in checks if run["curve"]]
+    return sum(bool(good) for good, _ in checks), sum(tested)
 
 
 def verdict(plain: Plain, finding: Any, least: float = 0.95) -> str:

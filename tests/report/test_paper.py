@@ -278,6 +278,11 @@ def test_a_comparison_of_what_is_no_variant(asked: Study, records: list[Record],
         page(asked._replace(comparisons=[Comparison("", "", ("grue",))]), records, tmp_path)
 
 
+def test_the_first_comparison_is_of_all_tasks(asked: Study, records: list[Record], tmp_path: Path, undrawn: None):
+    with pytest.raises(BadInput, match="the first comparison, 'Some', is of all tasks of its variants"):
+        page(asked._replace(comparisons=[Comparison("Some", "", ("gru",), ("parity",))]), records, tmp_path)
+
+
 def test_the_command_makes_the_page(asked: Study, records: list[Record], tmp_path: Path, undrawn: None):
     study(tmp_path)
     store = Store.create(tmp_path / "store")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -115,11 +116,14 @@ def _drawn(task: Task, like: RunSpec) -> int:
     return peak.most
 
 
-def slots_that_fit(like: RunSpec, tasks: Sequence[Task], wanted: int, device: torch.device, jobs: int = 1) -> int:
-    """How many of the wanted slots each of so many jobs has room for on a GPU: at least one."""
-    free, total = torch.cuda.mem_get_info(device)
-    free = min(free, total // jobs)
+def room(device: torch.device, jobs: int = 1) -> float:
+    """The bytes that each of so many jobs may take, of those that are free now; no bound on a CPU."""
+    return SHARE * torch.cuda.mem_get_info(device)[0] / jobs if device.type == "cuda" else math.inf
+
+
+def slots_that_fit(like: RunSpec, tasks: Sequence[Task], wanted: int, device: torch.device, within: float) -> int:
+    """How many of the wanted slots fit into so many bytes: at least one."""
     forecast, slots = Forecast(like, tasks, device), max(1, min(wanted, MOST))
-    while slots > 1 and forecast(slots) > SHARE * free:
+    while slots > 1 and forecast(slots) > within:
         slots -= 1
     return slots

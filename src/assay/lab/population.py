@@ -284,16 +284,19 @@ class Population:
 
     def _settle(self, active: Bool[Tensor, "slots"], before: dict[str, Tensor]) -> None:
         """Buffers that a call has written to: those of members that have ended stay as they were."""
-        if self.count == 1:
-            for name, mine in self.buffers.items():
-                owner, _, leaf = name.rpartition(".")
-                buffers = self.template.get_submodule(owner)._buffers
-                new = buffers.get(leaf)
-                if new is not None and new.data_ptr() != mine.data_ptr():  # put in place of the old one
-                    mine.copy_(new[None])
-                    buffers[leaf] = mine[0]
+        self._tie()
         for name, mine in self.buffers.items():
             mine.copy_(torch.where(active.view(-1, *[1] * (mine.ndim - 1)), mine, before[name]))
+
+    def _tie(self) -> None:
+        """Where one slot is the module itself, and has put another buffer in place of the old one."""
+        for name, mine in self.buffers.items() if self.count == 1 else ():
+            owner, _, leaf = name.rpartition(".")
+            buffers = self.template.get_submodule(owner)._buffers
+            new = buffers.get(leaf)
+            if new is not None and new.data_ptr() != mine.data_ptr():
+                mine.copy_(new[None])
+                buffers[leaf] = mine[0]
 
     # -- validation ----------------------------------------------------------------------------------------------------
 
@@ -311,10 +314,11 @@ class Population:
                     right = (said == asked_of) & asked
                     self.wrong[number] += (right != asked).any(2).sum(1)
                     self.right[number] += right.sum((1, 2))
+            self._tie()
         self.template.train()
 
     def _report(self) -> list[Report]:
-        """Everything at once: this waits for the device, and is the only thing that does."""
+        """Everything at once: this waits for the device, and is all that does, but for states that are to be kept."""
         slots = self.slots
         finite = self.theta.isfinite().all(1)
         columns = [slots.step, slots.diverged | ~finite, slots.loss, *self.wrong, *self.right]

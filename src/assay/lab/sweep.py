@@ -26,12 +26,14 @@ import torch
 from assay.description import BadInput
 from assay.lab.checkpoint import EVERY, Checkpoints
 from assay.lab.execute import circumstances, device_named, execute_all
+from assay.lab.memory import room
 from assay.lab.train import Status, program_of, usual_slots
 from assay.record import Record, Store
 from assay.spec import RunSpec
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 PATIENCE = 60.0  # seconds that a process is given to save what it has
+LINGERING = 5.0  # seconds that one whose pipe has closed is given to end
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def sweep(
     """Carry out the pending runs. Interrupted, they are saved, and go on from there when they are asked for again."""
     todo, place = pending(specs, store), device_named(device)
     jobs = jobs or (CORES if place.type == "cpu" else 1)
-    pieces = _pieces(specs, todo, place, jobs, slots)
+    pieces = _pieces(specs, todo, place, jobs, slots, room(place, jobs))
     if min(jobs, len(todo)) > 1:
         with _stoppable(at_once=True):
             _side_by_side(pieces, store, device, jobs, checkpoint_every, tell)
@@ -92,15 +94,15 @@ class Piece:
 
 
 def _pieces(
-    specs: list[RunSpec], todo: list[RunSpec], place: torch.device, jobs: int, slots: int | None
+    specs: list[RunSpec], todo: list[RunSpec], place: torch.device, jobs: int, slots: int | None, within: float
 ) -> Iterator[Piece]:
     """The slots follow from all runs that were asked for, so that who is resumed has as many as before.
 
-    One at a time, since it takes a moment to find out what fits.
+    One piece at a time, since it takes a moment to find out what fits `within` a job's bytes.
     """
     whole = grouped(specs)
     for program, those in grouped(todo).items():
-        count = min(slots, len(whole[program])) if slots else usual_slots(whole[program], place, jobs)
+        count = min(slots, len(whole[program])) if slots else usual_slots(whole[program], place, within)
         parts = 1 if place.type == "cuda" else len(those) if count == 1 else jobs
         count = max(1, min(count, -(-len(whole[program]) // parts)))  # no process is given more than it can fill
         yield from (Piece(those[i::parts], count) for i in range(min(parts, len(those))))
@@ -166,7 +168,6 @@ class Worker:
     def obituary(self, device: str) -> Record:
         """The record of the run that a dead worker leaves behind."""
         (spec,) = self.piece.specs
-        self.process.join()
         code = self.process.exitcode or 0
         how = f"signal {signal.Signals(-code).name} (out of memory, or killed)" if code < 0 else f"exit code {code}"
         return Record(
@@ -202,9 +203,8 @@ def _side_by_side(pieces: Iterator[Piece], store: Store, device: str, jobs: int,
                     event = worker.hear()
                 except (EOFError, OSError):
                     again.extend(_bury(worker, store, device, tell))
-                    worker = Worker(worker.number, store, device, every)
-                    workers.append(worker)
-                    for idle in [w for w in workers if w.process.is_alive() and w.pipe not in busy]:
+                    workers[worker.number] = Worker(worker.number, store, device, every)
+                    for idle in [w for w in workers if w.pipe not in busy]:
                         occupy(idle)
                     continue
                 if event is None:
@@ -223,6 +223,9 @@ def _side_by_side(pieces: Iterator[Piece], store: Store, device: str, jobs: int,
 
 def _bury(worker: Worker, store: Store, device: str, tell: Tell) -> Sequence[Piece]:
     """A run that was alone has failed; of several, each is tried alone."""
+    worker.process.join(LINGERING)
+    worker.process.kill()
+    worker.process.join()
     if len(worker.piece.specs) > 1:
         return [Piece([spec], 1) for spec in worker.piece.specs]
     record = worker.obituary(device)

@@ -21,7 +21,7 @@ from assay.description import digest, in_one_line
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.kernels import prepared
 from assay.lab.member import Mark, Member, Stopped
-from assay.lab.memory import slots_that_fit
+from assay.lab.memory import room, slots_that_fit
 from assay.lab.population import Population
 from assay.lab.stacking import unmappable
 from assay.spec import RunSpec, Training
@@ -103,7 +103,7 @@ class Group:
         self.like = self.waiting[0].spec
         self.tasks = tasks_of(member.spec for member in self.waiting)
         self.unmapped = unmappable(self.like, device)
-        self.slots = 1 if self.unmapped else slots or usual_slots([member.spec for member in self.waiting], device)
+        self.slots = 1 if self.unmapped else slots or usual_slots([m.spec for m in self.waiting], device, room(device))
         self.inside: dict[int, Member] = {}
         self.kept: dict[int, tuple[Member, Mark]] = {}  # who was where when the population last kept its slots
         self.ended = {"solved": 0, "diverged": 0, "steps": 0, "failed": 0}
@@ -298,11 +298,11 @@ def _outcome(what: str, why_not: str) -> dict[str, Any]:
     return {what: not why_not} | ({f"not_{what}_because": why_not} if why_not else {})
 
 
-def usual_slots(specs: Sequence[RunSpec], device: torch.device, jobs: int = 1) -> int:
-    """On a GPU as many as there are runs and memory for each job; on a CPU one, since stacking gains nothing there."""
-    if device.type == "cpu":
+def usual_slots(specs: Sequence[RunSpec], device: torch.device, within: float) -> int:
+    """On a GPU as many as there are runs and bytes for them; on a CPU one, since stacking gains nothing there."""
+    if device.type == "cpu" or unmappable(specs[0], device):
         return 1
-    return slots_that_fit(specs[0], tasks_of(specs), len(specs), device, jobs)
+    return slots_that_fit(specs[0], tasks_of(specs), len(specs), device, within)
 
 
 def rebuilding(how: Training, device: torch.device) -> float:

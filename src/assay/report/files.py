@@ -66,7 +66,8 @@ def _expected(judged: Judgement, piece: Evidence, grid: Grid) -> dict[str, Any]:
         "runs": runs,
         "low": low,
         "high": high,
-        "at some check": piece.at_some_check if expected.outcome in ABOUT_SEEDS and runs else None,
+        "validation learned at some check": piece.at_some_check if expected.outcome in ABOUT_SEEDS and runs else None,
+        "validation learned as tested": piece.as_tested if expected.outcome in ABOUT_SEEDS and runs else None,
         "met": {True: "yes", False: "no", None: ""}[piece.met()],
     }
 

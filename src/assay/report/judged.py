@@ -19,9 +19,10 @@ SAYS = (
     "or fewer; between these its seeds do not agree. It diverges or collapses if a tenth of all its runs do, whatever "
     f'their setting. The {LEARNED_IN_PERCENT} was chosen after the first records were seen: the column "if perfect" '
     "shows what would follow without it, where a seed learns only by being perfect. Where a model does not learn what "
-    'the paper says it does, "at some check" counts the seeds that had learned both validation bins, the longer of '
-    "which ends in the middle of Bin1, at some check on the way: what was reached can be lost again. The published "
-    "code stops and chooses by the lengths that it reports."
+    "the paper says it does, it is also said how many seeds had learned both validation bins, the longer of which ends "
+    "in the middle of Bin1, at some check on the way, and how many in the state that was tested: what was reached can "
+    "be lost again, and what is right there can be wrong at the longest lengths of Bin1. The published code stops and "
+    "chooses by the lengths that it reports."
 )
 MARKS = {True: "✓", False: "✗", None: "?"}
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "in part", "under way", "not tested")
@@ -96,7 +97,8 @@ def _line(evidence: Evidence, grid: Grid) -> str:
         said += f", {setting}"
     if evidence.met():
         return said
-    once = f" (at some check {evidence.at_some_check} of {runs})" if expected.outcome == "learns" else ""
+    validated = f"{evidence.at_some_check} at some check, {evidence.as_tested} as tested"
+    once = f" (validation: {validated})" if expected.outcome == "learns" else ""
     return f"{said}, expected: {expected.outcome}{once}"
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from assay.description import BadInput
 from assay.findings import ABOUT_SEEDS, Comparison
 from assay.record import Record
 from assay.report import files, judged
@@ -92,6 +93,8 @@ def _span(span: Span) -> str:
 def _comparisons(page: Page, grid: Grid, about: About) -> None:
     """The first in detail, the others as a table each; in one line those of which nothing was run."""
     first = about.comparisons[0]
+    if first.tasks:
+        raise BadInput(f"the first comparison, '{first.title}', is of all tasks of its variants: it cannot name some")
     begun = [comparison for comparison in about.comparisons if _begun(grid, comparison)]
     if first in begun:
         _first(page, grid, first)
