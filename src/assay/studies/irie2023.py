@@ -114,9 +114,9 @@ Runs = dict[str, dict[str, list[RunSpec]]]  # by variant and task
 BY_KIND: dict[str, Runs] = {
     "": {model: runs(STEPS, model, RATES, SEEDS) for model in MODELS},
     "one-layer:": {f"{model}, one layer": runs(ONE_LAYER, model, RATES, SEEDS, layers=1) for model in (LINEAR, DELTA)},
-    "best:": {f"{model}, best state": runs(LOST, model, RATES, SEEDS, "best") for model in FAST_WEIGHTS},
+    "best:": {f"{model}, best state": runs(LOST, model, RATES, FEW_SEEDS, "best") for model in FAST_WEIGHTS},
     "best-one-layer:": {
-        f"{model}, one layer, best state": runs(ONE_LAYER, model, RATES, SEEDS, "best", layers=1)
+        f"{model}, one layer, best state": runs(ONE_LAYER, model, RATES, FEW_SEEDS, "best", layers=1)
         for model in (LINEAR, DELTA)
     },
     "search:": {
@@ -141,7 +141,7 @@ COMPARISONS = [
     Comparison("The paper's table", "Seven architectures as published, eight languages, ten seeds.", MODELS),
     Comparison(
         "A single layer",
-        "Reset Dyck-1 with one layer, at the rates, seeds and steps of the table.",
+        "Reset Dyck-1 with one layer, at the rates and steps of the table.",
         tuple(f"{model}, one layer{state}" for state in ("", ", best state") for model in (LINEAR, DELTA)),
     ),
     Comparison(
