@@ -36,7 +36,7 @@ check: .venv/.installed-dev
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 bench: .venv/.installed-dev
 	$(BIN)/python bench/tasks.py

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import random
@@ -207,14 +206,3 @@ def test_side_by_side_gives_the_same_records_as_one_by_one(tmp_path: Path):
         both.append({r.digest: facts(r) for r in store.records()})
     assert both[0] == both[1]
     assert len(both[0]) == 3
-
-
-def test_lstm_solves_parity(tmp_path: Path):
-    """The README's first example: three seeds, every sequence right in distribution and beyond."""
-    command = [sys.executable, "-m", "assay", "run", "parity", "--model", "lstm", "--seeds", "3", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    records = json.loads(done.stdout)["records"]
-    assert len(records) == 3
-    for record in records:
-        scores = {score["bin"]: score["sequences"] for score in record["scores"]}
-        assert scores["Bin0"] == scores["Bin1"] == 1.0

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from assay.record import Store
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BIN = Path(sys.executable).parent
@@ -42,6 +44,9 @@ def test_the_commands_run_as_they_stand(tmp_path: Path):
         assert command.startswith("assay "), command
         done = run(shlex.split(command), tmp_path)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    first = [record for record in Store.open(tmp_path / "assay-store").records() if record.task == "parity"]
+    assert [record.model for record in first] == ["lstm"] * 3
+    assert all(record.score(bin_).sequences == 1 for record in first for bin_ in ("Bin0", "Bin1"))
 
 
 def test_the_example_runs(tmp_path: Path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Annotated, ClassVar, Literal
 
@@ -294,13 +294,7 @@ class BoundedDyck(Task):
 
     def log2_inputs(self, length: int) -> float:
         """The words, which are fewer than the others: walks that end at depth 0, and a type for every pair."""
-        walks = torch.zeros(self.depth + 1, dtype=torch.float64)
-        walks[0], scale = 1.0, 0.0
-        for _ in range(length):
-            walks = torch.nn.functional.pad(walks[1:], (0, 1)) + torch.nn.functional.pad(walks[:-1], (1, 0))
-            scale += math.log2(float(walks.sum()))
-            walks /= walks.sum()
-        return scale + math.log2(float(walks[0])) + length // 2 * math.log2(self.k)
+        return math.log2(_closed_walks(self.depth, 1 << length.bit_length())[length]) + length // 2 * math.log2(self.k)
 
     def fits(self, length: int) -> bool:
         return length >= 2 and length % 2 == 0
@@ -309,3 +303,13 @@ class BoundedDyck(Task):
         if self.negatives == "count-balanced":
             return {}
         return {"count-balanced": BoundedDyck(k=self.k, depth=self.depth, negatives="count-balanced")}
+
+
+@cache
+def _closed_walks(depth: int, longest: int) -> list[int]:
+    """How many walks of each length go from 0 to 0 and stay between 0 and the depth."""
+    walks, closed = [1, *[0] * depth], [1]
+    for _ in range(longest):
+        walks = [below + above for below, above in zip([0, *walks[:-1]], [*walks[1:], 0], strict=True)]
+        closed.append(walks[0])
+    return closed
