@@ -246,6 +246,8 @@ def test_study_report_and_pack(tmp_path: Path):
         ("run parity --model lstm --set model.widht=3", "did you mean 'width'"),
         ("run parity --model transformer --set model.positions=learned --set model.longest=9", "model.longest=1024"),
         ("run parity --model lstm --device tpu", "unknown device"),
+        ("run parity --model lstm --set training.keep=first", "'last' or 'best'"),
+        ("run parity --model lstm --jobs 0", "--jobs"),
         ("run parity", "--model"),
         ("study qiuck", "did you mean 'quick'"),
         ("study nowhere.py", "no study file"),

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, NamedTuple
 from pydantic import model_validator
 
 from assay.description import BadInput, Description, canonical, suggestion
-from assay.record import Record
+from assay.record import Point, Record
 
 Outcome = Literal["learns", "fails", "diverges", "collapses"]
 ABOUT_SEEDS = ("learns", "fails")  # of the chosen setting; the others are about all runs
@@ -78,7 +78,7 @@ class Evidence:
     @property
     def as_tested(self) -> int:
         """Of the runs: had learned every validation bin in the state that was tested."""
-        return sum(r.tested is not None and min(r.tested.sequences.values()) >= LEARNED for r in self.runs)
+        return sum(record.tested is not None and _validated(record.tested) for record in self.runs)
 
     def met(self, needed: float = LEARNED) -> bool | None:
         """None where nothing was run, or the seeds do not agree."""
@@ -157,7 +157,11 @@ def validated(records: Sequence[Record]) -> tuple[float, float, float, float]:
 
 def learned_at(record: Record, share: float = LEARNED) -> int | None:
     """The first check at which such a share of every validation bin was right."""
-    return next((point.step for point in record.curve if min(point.sequences.values()) >= share), None)
+    return next((point.step for point in record.curve if _validated(point, share)), None)
+
+
+def _validated(point: Point, share: float = LEARNED) -> bool:
+    return min(point.sequences.values()) >= share
 
 
 def right_up_to(record: Record, bin_: str) -> bool:

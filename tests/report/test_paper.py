@@ -276,6 +276,16 @@ def test_where_nothing_diverged_the_page_says_so(asked: Study, records: list[Rec
 def test_a_comparison_of_what_is_no_variant(asked: Study, records: list[Record], tmp_path: Path, undrawn: None):
     with pytest.raises(BadInput, match="'grue', which is no variant; did you mean 'gru'"):
         page(asked._replace(comparisons=[Comparison("", "", ("grue",))]), records, tmp_path)
+    first = asked.comparisons[0]
+    for wrong, said in (
+        (Comparison("", "", ("grue",), ("parity",)), "'grue', which is no variant; did you mean 'gru'"),
+        (
+            Comparison("", "", ("gru",), ("partiy",)),
+            "'partiy', which none of it was asked; did you mean 'parity'",
+        ),
+    ):
+        with pytest.raises(BadInput, match=said):
+            page(asked._replace(comparisons=[first, wrong]), records, tmp_path)
 
 
 def test_the_first_comparison_is_of_all_tasks(asked: Study, records: list[Record], tmp_path: Path, undrawn: None):

@@ -185,8 +185,10 @@ def _side_by_side(pieces: Iterator[Piece], store: Store, device: str, jobs: int,
     busy: dict[Any, Worker] = {}
     again: deque[Piece] = deque()  # what a worker has left behind
 
-    def occupy(worker: Worker) -> None:
-        piece = again.popleft() if again else next(pieces, None)
+    def upcoming() -> Piece | None:
+        return again.popleft() if again else next(pieces, None)
+
+    def occupy(worker: Worker, piece: Piece | None) -> None:
         if piece:
             worker.give(piece)
             busy[worker.pipe] = worker
@@ -194,8 +196,7 @@ def _side_by_side(pieces: Iterator[Piece], store: Store, device: str, jobs: int,
     try:
         for number, piece in enumerate(islice(pieces, jobs)):
             workers.append(Worker(number, store, device, every))
-            workers[-1].give(piece)
-            busy[workers[-1].pipe] = workers[-1]
+            occupy(workers[-1], piece)
         while busy:
             for pipe in wait(list(busy)):
                 worker = busy.pop(pipe)
@@ -205,10 +206,10 @@ def _side_by_side(pieces: Iterator[Piece], store: Store, device: str, jobs: int,
                     again.extend(_bury(worker, store, device, tell))
                     workers[worker.number] = Worker(worker.number, store, device, every)
                     for idle in [w for w in workers if w.pipe not in busy]:
-                        occupy(idle)
+                        occupy(idle, upcoming())
                     continue
                 if event is None:
-                    occupy(worker)
+                    occupy(worker, upcoming())
                 else:
                     busy[worker.pipe] = worker
                     tell(event)

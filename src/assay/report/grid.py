@@ -42,12 +42,16 @@ class Grid:
         self.chosen[variant, task] = next(cell for cell in rivals if cell.records[0] is best)
         self.pooled[variant, task] = Cell(task, variant, "", tuple(records))
 
-    def tasks(self, variants: Iterable[str]) -> list[str]:
-        """The tasks that any of these variants was asked, in the order of the study."""
+    def tasks(self, variants: Iterable[str], some: Sequence[str] = ()) -> list[str]:
+        """The tasks that any of these variants was asked, in the order of the study, or some of them as given."""
         for variant in variants:
             if variant not in self.asked:
                 raise BadInput(f"a comparison names '{variant}', which is no variant{suggestion(variant, self.asked)}")
-        return list(dict.fromkeys(task for variant in variants for task in self.asked[variant]))
+        asked = list(dict.fromkeys(task for variant in variants for task in self.asked[variant]))
+        for task in some:
+            if task not in asked:
+                raise BadInput(f"a comparison names '{task}', which none of it was asked{suggestion(task, asked)}")
+        return list(some) or asked
 
     def of(self, variants: Sequence[str]) -> list[Place]:
         """Every place of these variants, whether it has records or not."""

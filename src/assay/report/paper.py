@@ -112,11 +112,8 @@ def _comparisons(page: Page, grid: Grid, about: About) -> None:
 
 
 def _begun(grid: Grid, comparison: Comparison) -> bool:
-    return any((variant, task) in grid.cells for variant in comparison.variants for task in _across(grid, comparison))
-
-
-def _across(grid: Grid, comparison: Comparison) -> Sequence[str]:
-    return comparison.tasks or grid.tasks(comparison.variants)
+    tasks = grid.tasks(comparison.variants, comparison.tasks)
+    return any((variant, task) in grid.cells for variant in comparison.variants for task in tasks)
 
 
 def _first(page: Page, grid: Grid, first: Comparison) -> None:
@@ -157,7 +154,7 @@ def _table(
     cells: Mapping[Place, Cell], grid: Grid, comparison: Comparison, said: Callable[[Cell], str]
 ) -> tuple[list[str], list[list[str]]]:
     """Variants down, tasks across; a cell that was not run is empty."""
-    tasks = _across(grid, comparison)
+    tasks = grid.tasks(comparison.variants, comparison.tasks)
     rows = []
     for variant in comparison.variants:
         mine = (cells.get((variant, task)) for task in tasks)
