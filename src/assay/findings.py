@@ -45,12 +45,14 @@ class Expectation(Description):
 
 
 class Finding(Description):
-    """A claim about what is learned; `differs` says why, where records do not bear it out."""
+    """A claim about what is learned, of the paper that a study repeats or `asked_here`; `differs` says why, where
+    records do not bear it out."""
 
     kind: ClassVar[str] = "finding"
     name: str
     says: str
     source: str
+    asked_here: bool = False
     expects: tuple[Expectation, ...]
     differs: str = ""
 

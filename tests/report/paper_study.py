@@ -66,7 +66,9 @@ FINDINGS = [
         name="one answer", says="All the same.", source="p. 4", differs="It is not.",
         expects=expect("collapses", "gru", "parity", "dyck-1"),
     ),
-    Finding(name="everywhere", says="On all tasks.", source="p. 5", expects=expect("diverges", "gru", "")),
+    Finding(
+        name="everywhere", says="On all tasks.", source="by us", asked_here=True, expects=expect("diverges", "gru", ""),
+    ),
     Finding(name="elsewhere", says="So too this.", source="p. 6", expects=expect("collapses", "elman", "")),
 ]
 '''

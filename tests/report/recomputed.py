@@ -19,7 +19,7 @@ from assay.studies import Study
 BINS = ["Bin0", "Bin1", "Bin2"]
 Table = list[list[str]]
 TASKS = [
-    ["task", "asks", "trained lengths", "test bins", "validated up to", "steps", "batch"],
+    ["task", "asks", "trained on", "test bins", "validated to", "steps", "batch"],
     ["parity", "is the number of 1s even?", "2-10", "2-10, 12-20, 22-30", "15", "1,000-2,000", "32"],
     ["dyck-1", "is a bracket open?", "2-10", "2-10, 12-20, 22-30", "15", "1,000-2,000", "32"],
 ]
@@ -211,7 +211,7 @@ def evidence(plain: Plain, expected: Any, least: float = 0.95) -> tuple[int, int
     said = f"{mark} {named}: {k} of {n}{'' if solving else f' {ended}'} ({in_percent(k, n)} %)"
     said += f", {len(right(runs, 'Bin1'))} perfect" if solving and k else ""
     said += f", lr={plain.rate(*place)}" if solving else ""
-    then = " at some check, ".join(map(str, validated(plain, *place)))
+    then = " once, ".join(map(str, validated(plain, *place)))
     once = f" (validation: {then} as tested)" if expected.outcome == "learns" else ""
     return k, n, met, said if met == "met" else f"{said}, expected: {expected.outcome}{once}"
 
@@ -264,17 +264,17 @@ def recomputed(asked: Study, records: list[Record]) -> dict[str, Table]:
         return lines(share(accuracy(runs, "Bin2")), counted(right(runs, "Bin2"), runs))
 
     def soon(runs: list[dict[str, Any]]) -> str:
-        return lines(counted(learned(runs, "Bin1"), runs), in_steps(runs))
+        return lines(share(accuracy(runs, "Bin1")), counted(learned(runs, "Bin1"), runs), in_steps(runs))
 
     def robust(variant: str, task: str) -> str:
         runs = plain.pooled(variant, task)
         return lines(counted(learned(runs, "Bin1"), runs), in_steps(runs), *trouble(runs)) if runs else ""
 
-    found = [["finding", "says", "source", "verdict", "if perfect", "evidence"]]
+    found = [["finding", "verdict", "if perfect", "evidence"]]
     for f in asked.findings:
         said = verdict(plain, f)
         because = lines(*(evidence(plain, e)[3] for e in f.expects), "" if said == "holds" else f.differs)
-        found.append([f.name, f.says, f.source, said, verdict(plain, f, 1), because])
+        found.append([f"{f.name}\n{f.says} ({f.source})", said, verdict(plain, f, 1), because])
     cost = [["piece", "runs", "minutes", "device", "commit", "command"]]
     for name, mine in plain.pieces.items():
         cost.append(

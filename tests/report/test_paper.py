@@ -12,11 +12,11 @@ import pytest
 
 from assay.cli_records import about_study, report
 from assay.description import BadInput
-from assay.findings import Comparison
+from assay.findings import Comparison, Expectation, Finding, Outcome
 from assay.record import Record, Store
 from assay.report.paper import headline
 from assay.studies import Study
-from tests.report.paper_study import failed, page, study
+from tests.report.paper_study import failed, made_up, page, study
 from tests.report.recomputed import (
     Cells,
     Plain,
@@ -24,7 +24,7 @@ from tests.report.recomputed import (
     csv_rows,
     device_minutes,
     evidence,
-    place_named,
+    learned,
     recomputed,
     tables,
     verdict,
@@ -60,17 +60,59 @@ def test_in_short_counts_the_verdicts_and_names_what_speaks_against_them(
 ):
     short = section(page(asked, records, tmp_path), "In short")
     plain = Plain(asked, records)
-    expected: dict[str, list[str]] = {}
+    named: dict[tuple[bool, str], list[str]] = {}
     for finding in asked.findings:
         said = verdict(plain, finding)
-        against = ", ".join(place_named(e) for e in finding.expects if evidence(plain, e)[2] in ("not met", "neither"))
-        but = {"in part": f", but not {against}", "under way": f", so far not {against}"}.get(said, "")
-        expected.setdefault(said, []).append(finding.name + (but if against else ""))
-    assert short.splitlines()[:-1] == [
-        f"- {said.capitalize()}: {len(expected[said])} of 6 findings ({'; '.join(expected[said])})."
-        for said in ("holds", "does not hold", "in part", "under way", "not tested")
-        if said in expected
+        tasks = [e.task or "all tasks" for e in finding.expects if evidence(plain, e)[2] in ("not met", "neither")]
+        (variant,) = {e.variant for e in finding.expects}
+        not_on = {"in part": f", but not {variant} on ", "under way": f", so far not {variant} on "}.get(said)
+        but = not_on + ", ".join(tasks) if not_on and tasks else ""
+        named.setdefault((finding.asked_here, said), []).append(finding.name + but)
+    expected = []
+    for ours, of in ((False, "5 findings of the paper"), (True, "1 findings asked here")):
+        for said in ("holds", "does not hold", "in part", "under way", "not tested"):
+            some = named.get((ours, said), [])
+            counted = [f"{len(some)} of {of} ({'; '.join(some)})"] if some else []
+            each = some if said in ("in part", "under way") else counted
+            expected += [f"- {said.capitalize()}: {one}." for one in each]
+    assert short.splitlines()[:-1] == expected
+    assert {ours for ours, _ in named} == {True, False}
+
+
+def test_variants_that_fall_short_on_the_same_tasks_are_named_together(asked: Study, tmp_path: Path, undrawn: None):
+    records = [made_up(run) for run in asked.runs]
+    plain = Plain(asked, records)
+
+    def expect(met: bool, variant: str, task: str) -> Expectation:
+        """Met or not, as the records have it."""
+        both: tuple[Outcome, ...] = ("learns", "fails")
+        either = [Expectation(variant=variant, task=task, outcome=outcome) for outcome in both]
+        return next(e for e in either if (evidence(plain, e)[2] == "met") == met)
+
+    places = [("gru", "parity"), ("elman", "parity"), ("elman", "dyck-1"), ("gru", "dyck-1")]
+    good = expect(True, "elman", "dyck-1")
+    short = [expect(False, *place) for place in places]
+    findings = [
+        Finding(name=name, says="", source="", expects=(good, *expects))
+        for name, expects in (("two", short[:2]), ("three", short[:3]), ("four", short))
     ]
+    assert section(page(asked._replace(findings=findings), records, tmp_path), "In short").splitlines()[:-1] == [
+        "- In part: two, but not gru; elman on parity.",
+        "- In part: three, but not gru on parity, nor elman on parity, dyck-1.",
+        "- In part: four, but not gru; elman on parity, dyck-1.",
+    ]
+
+
+def test_cells_are_as_dark_as_seeds_are_many(asked: Study, records: list[Record], tmp_path: Path, undrawn: None):
+    web, plain = (page(asked, records, tmp_path) / "index.html").read_text(), Plain(asked, records)
+    first = web.split("<h2>The first</h2>")[1].split("</table>")[0]
+    shown = [re.search(r"rgba\(66,146,198,([0-9.]+)\)", cell) for cell in re.findall(r"<td class=lines[^>]*>", first)]
+    places = [(variant, task) for variant in ("gru", "elman") for task in ("parity", "dyck-1")]
+    shares = [len(learned(plain.chosen(*p), "Bin1")) / 4 for p in places if plain.chosen(*p)]
+    assert [float(dark[1]) if dark else 0 for dark in shown] == [
+        pytest.approx(0.6 * share, abs=0.01) for share in shares
+    ]
+    assert len(set(shares)) > 1
 
 
 def section(folder: Path, heading: str) -> str:
@@ -134,7 +176,7 @@ def test_what_differs_is_told_where_a_finding_does_not_hold(
     asked: Study, records: list[Record], tmp_path: Path, undrawn: None
 ):
     findings = tables(page(asked, records, tmp_path))["What the paper found, and what is found here"]
-    told, plain = {row[0]: row for row in findings}, Plain(asked, records)
+    told, plain = {row[0].split("\n")[0]: row for row in findings}, Plain(asked, records)
     said = {finding.name: (verdict(plain, finding), finding.differs) for finding in asked.findings if finding.differs}
     assert {result == "holds" for result, _ in said.values()} == {True, False}
     for name, (result, differs) in said.items():
@@ -175,7 +217,7 @@ def test_one_record_changes_what_depends_on_it_and_nothing_else(
         expected |= {("Robustness", "gru", "parity")}
     if which == "chosen":
         expected |= {("The first", "gru", "parity"), ("How far it carries", "gru", "parity")}
-        expected |= {("What the paper found, and what is found here", "gates", "")}
+        expected |= {("What the paper found, and what is found here", "gates\nA GRU learns. (p. 1)", "")}
     assert moved == expected
     rows = zip(csv_rows(before / "cells.csv"), csv_rows(after / "cells.csv"), strict=True)
     (only,) = [row for row, other in rows if row != other]

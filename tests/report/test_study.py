@@ -68,6 +68,6 @@ def test_findings_and_their_evidence_are_on_the_page(tmp_path: Path):
     write(About("mine", "What is asked?", "mine", [finding], variants=variants), records, 0, tmp_path)
     markdown = (tmp_path / "index.md").read_text()
     assert (
-        "| gates | A GRU fails on (aa)\\* and (ab)\\*. | nobody | does not hold | does not hold "
+        "| gates<br>A GRU fails on (aa)\\* and (ab)\\*. (nobody) | does not hold | does not hold "
         "| ✗ gru on parity: 2 of 2 (34-100 %), 2 perfect, expected: fails |" in markdown
     )

@@ -44,7 +44,7 @@ def judgements(findings: Iterable[Finding], grid: Grid) -> list[Judgement]:
 def findings(page: Page, judgements: Iterable[Judgement], grid: Grid) -> None:
     page.table(
         HEADING,
-        ("finding", "says", "source", "verdict", "if perfect", "evidence"),
+        ("finding", "verdict", "if perfect", "evidence"),
         (_row(judgement, grid) for judgement in judgements),
         SAYS,
         "findings",
@@ -53,18 +53,30 @@ def findings(page: Page, judgements: Iterable[Judgement], grid: Grid) -> None:
 
 def in_short(judgements: Sequence[Judgement]) -> list[str]:
     """How many findings hold, and which; of those that hold in part or are under way, what is not as expected."""
-    by = {verdict: [judged for judged in judgements if judged.verdict() == verdict] for verdict in VERDICTS}
-    return [
-        f"{verdict.capitalize()}: {len(some)} of {len(judgements)} findings ({'; '.join(map(_named, some))})."
-        for verdict, some in by.items()
-        if some
-    ]
+    said = []
+    for asked_here, whose in ((False, "of the paper"), (True, "asked here")):
+        mine = [judged for judged in judgements if judged.finding.asked_here == asked_here]
+        for verdict in VERDICTS:
+            some = [judged for judged in mine if judged.verdict() == verdict]
+            if verdict in BUT:
+                said += [f"{verdict.capitalize()}: {judged.finding.name}{_but(judged)}." for judged in some]
+            elif some:
+                names = "; ".join(judged.finding.name for judged in some)
+                said.append(f"{verdict.capitalize()}: {len(some)} of {len(mine)} findings {whose} ({names}).")
+    return said
 
 
-def _named(judgement: Judgement) -> str:
-    against = [_place(piece) for piece in judgement.evidence if piece.runs and not piece.met()]
-    but = BUT.get(judgement.verdict())
-    return f"{judgement.finding.name}, {but} {', '.join(against)}" if but and against else judgement.finding.name
+def _but(judgement: Judgement) -> str:
+    """`, but not delta-net; srwm on dyck-1, shuffle`: variants that fall short on the same tasks are named together."""
+    short: dict[str, list[str]] = {}
+    for piece in judgement.evidence:
+        if piece.runs and not piece.met():
+            short.setdefault(piece.expected.variant, []).append(tasks_of(piece))
+    together: dict[str, list[str]] = {}
+    for variant, tasks in short.items():
+        together.setdefault(", ".join(tasks), []).append(variant)
+    against = [f"{'; '.join(variants)} on {tasks}" for tasks, variants in together.items()]
+    return f", {BUT[judgement.verdict()]} {', nor '.join(against)}" if against else ""
 
 
 def _row(judgement: Judgement, grid: Grid) -> list[str]:
@@ -72,7 +84,8 @@ def _row(judgement: Judgement, grid: Grid) -> list[str]:
     evidence = [_line(piece, grid) for piece in judgement.evidence]
     if verdict != "holds" and finding.differs:
         evidence.append(finding.differs)
-    return [finding.name, finding.says, finding.source, verdict, judgement.verdict(1.0), "\n".join(evidence)]
+    said = f"{finding.name}\n{finding.says} ({finding.source})"
+    return [said, verdict, judgement.verdict(1.0), "\n".join(evidence)]
 
 
 def _place(evidence: Evidence) -> str:
@@ -97,7 +110,7 @@ def _line(evidence: Evidence, grid: Grid) -> str:
         said += f", {setting}"
     if evidence.met():
         return said
-    validated = f"{evidence.at_some_check} at some check, {evidence.as_tested} as tested"
+    validated = f"{evidence.at_some_check} once, {evidence.as_tested} as tested"
     once = f" (validation: {validated})" if expected.outcome == "learns" else ""
     return f"{said}, expected: {expected.outcome}{once}"
 

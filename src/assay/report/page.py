@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from assay.description import BadInput
 
@@ -22,6 +22,13 @@ figure{margin:1rem 0} figure svg{max-width:100%;height:auto} .wide{overflow-x:au
 """
 
 LONG = 40  # letters of a cell that may be broken into lines
+
+
+class Shaded(NamedTuple):
+    """A cell that the web page colours: white for a share of 0, blue for 1."""
+
+    text: str
+    share: float
 
 
 class Page:
@@ -47,7 +54,12 @@ class Page:
         self.files |= {f"{name}.svg": svg, f"{name}.png": png}
 
     def table(
-        self, heading: str, header: Sequence[str], rows: Iterable[Sequence[str]], text: str = "", kind: str = ""
+        self,
+        heading: str,
+        header: Sequence[str],
+        rows: Iterable[Sequence[str | Shaded]],
+        text: str = "",
+        kind: str = "",
     ) -> None:
         """A value may have several lines; `kind` is a class of the page's style."""
         rows = list(rows)
@@ -80,14 +92,19 @@ def _text(value: str) -> str:
     return value.replace("<", "&lt;")
 
 
-def _in_markdown(value: str) -> str:
+def _in_markdown(value: str | Shaded) -> str:
     """A name or a value, in which nothing is markup but its lines."""
+    value = value.text if isinstance(value, Shaded) else value
     return _text(value).replace("|", "&#124;").replace("*", "\\*").replace("\n", "<br>")
 
 
-def _cell(value: str) -> str:
+def _cell(value: str | Shaded) -> str:
+    shade = ""
+    if isinstance(value, Shaded):
+        value, share = value
+        shade = f' style="background:rgba(66,146,198,{0.6 * share:.2f})"' if share else ""
     kind = " class=lines" if "\n" in value else " class=long" if len(value) > LONG else ""
-    return f"<td{kind}>{html.escape(value).replace(chr(10), '<br>')}</td>"
+    return f"<td{kind}{shade}>{html.escape(value).replace(chr(10), '<br>')}</td>"
 
 
 def _save(path: Path, data: str | bytes) -> Path:

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from assay.description import BadInput
 from assay.findings import ABOUT_SEEDS, Comparison
@@ -14,17 +15,19 @@ from assay.report import files, judged
 from assay.report.about import About, Span
 from assay.report.facts import each, facts, minutes, took
 from assay.report.grid import Grid, Place, last_bin
-from assay.report.page import STYLE, Page
+from assay.report.page import STYLE, Page, Shaded
 from assay.report.tables import Cell, in_percent, median_steps, percent, wilson
 
 UP_TO = "Bin1"  # as far as the first paper looked
 TROUBLE = ("diverged", "collapsed")
+Value = TypeVar("Value")
 MORE_STYLE = """
 table.grid th,table.grid td{text-align:center;padding:.25rem .4rem}
-table.grid th:first-child,table.grid td:first-child{text-align:left}
-td.lines{font-size:12.5px;line-height:1.35}
-table.findings th,table.findings td{text-align:left;vertical-align:top;white-space:normal;min-width:5rem}
-table.findings td.lines{min-width:28rem}
+table.grid td,td.lines{font-size:12.5px;line-height:1.35}
+table.grid th:first-child,table.grid td:first-child{text-align:left;font-size:inherit}
+table.findings th,table.findings td{text-align:left;vertical-align:top;white-space:normal}
+table.findings td:first-child{min-width:18rem} table.findings td:last-child{min-width:30rem}
+table.findings td:first-child::first-line{font-weight:600}
 """
 NOTE = "shares of right sequences are means over seeds, a run that diverged counting as 0"
 STEPS = f"the median steps until {judged.LEARNED_IN_PERCENT} of validation was right"
@@ -77,7 +80,7 @@ def _tasks(page: Page, about: About) -> None:
         rows.append([task, setup.says, *numbers])
     page.table(
         "The tasks",
-        ("task", "asks", "trained lengths", "test bins", "validated up to", "steps", "batch"),
+        ("task", "asks", "trained on", "test bins", "validated to", "steps", "batch"),
         rows,
         "Lengths are in symbols; test bins are Bin0, Bin1 and so on. A run has diverged if its loss, its gradient or a "
         "parameter became NaN or infinite, or its loss exceeded its bound (1,000 nats unless it says otherwise), and "
@@ -103,8 +106,9 @@ def _comparisons(page: Page, grid: Grid, about: About) -> None:
     for comparison in (comparison for comparison in begun if comparison != first):
         page.table(
             comparison.title,
-            *_table(grid.chosen, grid, comparison, _seeds_and_steps),
-            f"{comparison.says} Seeds that have learned up to {UP_TO}, their 95 % interval in %, and {STEPS}.",
+            *_table(grid.chosen, grid, comparison, _compared),
+            f"{comparison.says} In each cell the mean share of right sequences in {UP_TO} in %; seeds that have "
+            f"learned up to {UP_TO}, and their 95 % interval in %; and {STEPS}.",
             "grid",
         )
     if waiting := [comparison.title for comparison in about.comparisons if comparison not in begun]:
@@ -151,31 +155,47 @@ def _first(page: Page, grid: Grid, first: Comparison) -> None:
 
 
 def _table(
-    cells: Mapping[Place, Cell], grid: Grid, comparison: Comparison, said: Callable[[Cell], str]
-) -> tuple[list[str], list[list[str]]]:
+    cells: Mapping[Place, Cell], grid: Grid, comparison: Comparison, said: Callable[[Cell], Value]
+) -> tuple[list[str], list[list[str | Value]]]:
     """Variants down, tasks across; a cell that was not run is empty."""
     tasks = grid.tasks(comparison.variants, comparison.tasks)
-    rows = []
+    rows: list[list[str | Value]] = []
     for variant in comparison.variants:
         mine = (cells.get((variant, task)) for task in tasks)
         rows.append([variant, *("" if cell is None else said(cell) for cell in mine)])
     return ["", *tasks], rows
 
 
-def _accuracy_and_seeds(cell: Cell) -> str:
-    perfect = f"\n{len(cell.right(UP_TO))} perfect" if cell.learned(UP_TO) else ""
-    return f"{percent(cell.accuracy(UP_TO))}\n{_with_interval(cell.learned(UP_TO), cell)}{perfect}"
-
-
-def _to_the_end(cell: Cell) -> str:
-    last = last_bin(cell)
-    return f"{percent(cell.accuracy(last))}\n{_with_interval(cell.right(last), cell)}"
-
-
-def _seeds_and_steps(cell: Cell) -> str:
+def _accuracy_and_seeds(cell: Cell) -> Shaded:
     learned = cell.learned(UP_TO)
+    perfect = [f"{len(cell.right(UP_TO))} perfect"] if learned else []
+    return _shaded(learned, cell, percent(cell.accuracy(UP_TO)), _with_interval(learned, cell), *perfect)
+
+
+def _to_the_end(cell: Cell) -> Shaded:
+    last = last_bin(cell)
+    right = cell.right(last)
+    return _shaded(right, cell, percent(cell.accuracy(last)), _with_interval(right, cell))
+
+
+def _compared(cell: Cell) -> Shaded:
+    learned = cell.learned(UP_TO)
+    return _shaded(learned, cell, percent(cell.accuracy(UP_TO)), *_soon(learned, cell))
+
+
+def _pooled(cell: Cell) -> Shaded:
+    learned = cell.learned(UP_TO)
+    ends: Counter[str] = Counter(record.verdict for record in cell.records)
+    return _shaded(learned, cell, *_soon(learned, cell), *(f"{ends[end]} {end}" for end in TROUBLE if ends[end]))
+
+
+def _soon(learned: Sequence[Record], cell: Cell) -> list[str]:
     steps = median_steps(learned)
-    return _with_interval(learned, cell) + ("" if steps is None else f"\n{steps:,.0f} steps")
+    return [_with_interval(learned, cell), *([] if steps is None else [f"{steps:,.0f} steps"])]
+
+
+def _shaded(some: Sequence[Record], cell: Cell, *lines: str) -> Shaded:
+    return Shaded("\n".join(lines), len(some) / len(cell.records))
 
 
 def _count(some: Sequence[Record], cell: Cell) -> str:
@@ -202,11 +222,6 @@ def _robustness(page: Page, grid: Grid, first: Comparison) -> None:
         f"{STEPS}, and how many runs diverged or collapsed to one answer, if any.",
         "grid",
     )
-
-
-def _pooled(cell: Cell) -> str:
-    ends: Counter[str] = Counter(record.verdict for record in cell.records)
-    return "\n".join([_seeds_and_steps(cell), *(f"{ends[end]} {end}" for end in TROUBLE if ends[end])])
 
 
 def _divergence(page: Page, grid: Grid, first: Comparison, about: About) -> None:
