@@ -48,6 +48,12 @@ class Framed(Description):
     picture: Sketch
 
 
+class Album(Description):
+    kind: ClassVar[str] = "album"
+    pages: tuple[tuple[Framed, ...], ...]
+    notes: dict[str, Any]
+
+
 # -- strict ----------------------------------------------------------------------------------------------------
 
 
@@ -103,6 +109,15 @@ def test_lists_become_tuples():
     assert sketch.points == ((1, 2), (3,))
     assert sketch == Sketch(points=((1, 2), (3,)))
     assert hash(sketch) == hash(Sketch(points=((1, 2), (3,))))
+
+
+def test_lists_become_tuples_at_every_depth():
+    whole = Album(pages=((Framed(picture=Sketch(points=((1, 2),))),), ()), notes={"a": [1, {"b": [[2]]}]})
+    assert whole.notes == {"a": (1, {"b": ((2,),)})}
+    data = json.loads(json.dumps(whole.plain()))
+    as_given = json.dumps(data)
+    assert Album(**data) == whole
+    assert json.dumps(data) == as_given, "what is read is not touched"
 
 
 # -- plain data ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
@@ -49,27 +49,32 @@ class Description(BaseModel):
     kind: ClassVar[str]
     version: ClassVar[int] = 1
     added: ClassVar[tuple[str, ...]] = ()
+    _described: ClassVar[frozenset[str]]  # fields that hold descriptions, which see to their own data
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if "kind" not in cls.__dict__:
             cls.kind = f"{cls.__module__}:{cls.__qualname__}"
+        described = {name for name, field in cls.model_fields.items() if _is_described(field.annotation)}
+        cls._described = frozenset(described)
 
     def __init__(self, **data: Any) -> None:
+        self._check_kind(data)
+        for name, value in data.items():
+            if isinstance(value, (list, tuple, dict)):
+                data[name] = _tuples(value, name not in self._described)
         try:
-            super().__init__(**{name: _tuples(value) for name, value in self._own(data).items()})
+            super().__init__(**data)
         except ValidationError as error:
             raise BadInput(self._explain(error)) from None
 
     @classmethod
-    def _own(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Plain data without its kind and version, which must be this class's."""
-        for name in ("kind", "version"):
-            said, here = data.get(name, getattr(cls, name)), getattr(cls, name)
-            if said != here:
+    def _check_kind(cls, data: dict[str, Any]) -> None:
+        """Take kind and version, which must be this class's, out of plain data."""
+        for name, here in (("kind", cls.kind), ("version", cls.version)):
+            if (said := data.pop(name, here)) != here:
                 raise BadInput(f"data of {name} {said!r} cannot be read as {cls.kind} of {name} {here!r}")
-        return {name: value for name, value in data.items() if name not in ("kind", "version")}
 
     @model_serializer(mode="wrap")
     def _with_kind(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -97,11 +102,18 @@ class Description(BaseModel):
         return f"{cls.kind}: {field} = {first['input']!r} is not valid: {message[0].lower()}{message[1:]}"
 
 
-def _tuples(value: Any) -> Any:
+def _is_described(annotation: Any) -> bool:
+    """Whether it is a description, or made of them."""
+    if isinstance(annotation, type) and issubclass(annotation, Description):
+        return True
+    return any(map(_is_described, get_args(annotation)))
+
+
+def _tuples(value: Any, in_dicts: bool = True) -> Any:
     """Lists as tuples: JSON has no other way to write one, and what is frozen has no lists."""
-    if isinstance(value, dict):
-        return {key: _tuples(item) for key, item in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return tuple([_tuples(item, in_dicts) for item in value])
+    return {key: _tuples(item) for key, item in value.items()} if in_dicts and isinstance(value, dict) else value
 
 
 def canonical(value: Any) -> str:
