@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -17,10 +19,15 @@ UNCLEAR = {"fe103e3a27a4+"}
 SHIPPED = sorted(path.name.removesuffix(".jsonl.xz") for path in RESULTS.glob("*.jsonl.xz"))
 
 
+@cache
+def shipped(name: str) -> list[Record]:
+    return Store.open(RESULTS / f"{name}.jsonl.xz").records()
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_run_of_a_shipped_study_has_its_record(name: str):
     assert name in STUDIES
-    found = {record.digest: record for record in Store.open(RESULTS / f"{name}.jsonl.xz").records()}
+    found = {record.digest: record for record in shipped(name)}
     runs = {run.digest: run for run in study_named(name).runs}
     assert set(found) == set(runs)
     for digest, record in found.items():
@@ -30,15 +37,10 @@ def test_every_run_of_a_shipped_study_has_its_record(name: str):
         assert not record.commit.endswith("+") or record.commit in UNCLEAR
 
 
-@pytest.fixture(scope="module")
-def shipped() -> list[Record]:
-    return Store.open(RESULTS / "irie2023.jsonl.xz").records()
-
-
 @pytest.mark.parametrize("variant", ["lstm", "recurrent-delta"])
-def test_a_cell_whose_seeds_agree_comes_out_the_same_on_a_cpu(shipped: list[Record], variant: str):
+def test_a_cell_whose_seeds_agree_comes_out_the_same_on_a_cpu(variant: str):
     """The quickest of them; `assay repeat` does it for any."""
-    mine = [record for record in shipped if record.model == variant and record.task == "parity"]
+    mine = [record for record in shipped("irie2023") if record.model == variant and record.task == "parity"]
     agreed = [cell for cell in settings(mine) if [record.verdict for record in cell] == ["solved"] * 10]
     record = min(agreed, key=lambda cell: sum(record.steps for record in cell))[0]
     again = execute(RunSpec(**record.spec), torch.device("cpu"))
@@ -46,7 +48,7 @@ def test_a_cell_whose_seeds_agree_comes_out_the_same_on_a_cpu(shipped: list[Reco
 
 
 def test_the_demo_shows_the_separations_that_it_promises():
-    found = {(r.task, r.model, r.seed): r for r in Store.open(RESULTS / "quick.jsonl.xz").records()}
+    found = {(r.task, r.model, r.seed): r for r in shipped("quick")}
 
     def share(task: str, model: str, bin_: str) -> list[float]:
         return [found[task, model, seed].score(bin_).sequences for seed in range(3)]
