@@ -290,7 +290,7 @@ def recomputed(asked: Study, records: list[Record]) -> dict[str, Table]:
     may = {
         "The tasks": TASKS,
         "What the paper found, and what is found here": found,
-        "The first": square(first, both, lambda v, t: chosen(v, t, near)),
+        "The first, in numbers": square(first, both, lambda v, t: chosen(v, t, near)),
         "How far it carries": square(first, both, lambda v, t: chosen(v, t, far)),
         "Robustness": square(first, both, robust),
         "Depth": square(depth, both, lambda v, t: chosen(v, t, soon)),

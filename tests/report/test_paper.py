@@ -103,9 +103,19 @@ def test_variants_that_fall_short_on_the_same_tasks_are_named_together(asked: St
     ]
 
 
+def test_how_long_and_at_which_rates_is_said_of_every_comparison(
+    asked: Study, records: list[Record], tmp_path: Path, undrawn: None
+):
+    folder = page(asked, records, tmp_path)
+    assert " At most: parity, dyck-1 1,000 steps at lr 0.001, 0.01.\n" in section(folder, "Depth")
+    assert " At most: dyck-1 1,000 steps at lr 0.001, 0.01.\n" in section(folder, "One task"), "elman was not run on it"
+    whole = page(asked, [made_up(run) for run in asked.runs], tmp_path / "whole")
+    assert " At most: dyck-1 1,000-2,000 steps at lr 0.001, 0.01.\n" in section(whole, "One task")
+
+
 def test_cells_are_as_dark_as_seeds_are_many(asked: Study, records: list[Record], tmp_path: Path, undrawn: None):
     web, plain = (page(asked, records, tmp_path) / "index.html").read_text(), Plain(asked, records)
-    first = web.split("<h2>The first</h2>")[1].split("</table>")[0]
+    first = web.split("<h2>The first, in numbers</h2>")[1].split("</table>")[0]
     shown = [re.search(r"rgba\(66,146,198,([0-9.]+)\)", cell) for cell in re.findall(r"<td class=lines[^>]*>", first)]
     places = [(variant, task) for variant in ("gru", "elman") for task in ("parity", "dyck-1")]
     shares = [len(learned(plain.chosen(*p), "Bin1")) / 4 for p in places if plain.chosen(*p)]
@@ -160,7 +170,9 @@ def test_an_error_is_no_evidence(asked: Study, records: list[Record], tmp_path: 
     mine = [failed(r) if r is which else r for r in records]
     shown = tables(page(asked, mine, tmp_path))
     assert shown == recomputed(asked, mine)
-    assert [shown[name][1][1] for name in ("The first", "How far it carries", "Robustness", "Depth")] == [""] * 4
+    assert [shown[name][1][1] for name in ("The first, in numbers", "How far it carries", "Robustness", "Depth")] == [
+        ""
+    ] * 4
     assert "- gru on parity: not run in full" in shown["What the paper found, and what is found here"][1][-1]
     assert not [row for row in csv_rows(tmp_path / "cells.csv") if (row["variant"], row["task"]) == ("gru", "parity")]
     text = (tmp_path / "index.md").read_text()
@@ -216,7 +228,7 @@ def test_one_record_changes_what_depends_on_it_and_nothing_else(
     if variant == "gru":
         expected |= {("Robustness", "gru", "parity")}
     if which == "chosen":
-        expected |= {("The first", "gru", "parity"), ("How far it carries", "gru", "parity")}
+        expected |= {("The first, in numbers", "gru", "parity"), ("How far it carries", "gru", "parity")}
         expected |= {("What the paper found, and what is found here", "gates\nA GRU learns. (p. 1)", "")}
     assert moved == expected
     rows = zip(csv_rows(before / "cells.csv"), csv_rows(after / "cells.csv"), strict=True)
@@ -235,7 +247,7 @@ def flipped(record: Record) -> Record:
 def test_a_variant_without_runs_has_empty_cells(asked: Study, records: list[Record], tmp_path: Path, undrawn: None):
     mine = [record for record in records if record.model != "elman"]
     shown = tables(page(asked, mine, tmp_path))
-    for name in ("The first", "How far it carries", "Robustness"):
+    for name in ("The first, in numbers", "How far it carries", "Robustness"):
         assert shown[name][2] == ["elman", "", ""], name
     assert "elman" not in (tmp_path / "cells.csv").read_text()
     told = {row["finding"]: row["verdict"] for row in csv_rows(tmp_path / "findings.csv")}
@@ -248,7 +260,7 @@ def test_what_is_under_way_looks_better_than_it_is_and_is_not_shown(
 ):
     mine = [record for record in records if (record.task, record.seed, record.model) != ("parity", 0, "elman")]
     shown = tables(page(asked, mine, tmp_path))
-    assert shown["The first"][2] == ["elman", "", ""]
+    assert shown["The first, in numbers"][2] == ["elman", "", ""]
     assert "- elman on parity: not run in full" in shown["What the paper found, and what is found here"][2][-1]
     assert shown["What it took"][1][1] == "22 of 32"
     assert shown == recomputed(asked, mine)
@@ -274,7 +286,7 @@ def test_a_page_can_be_made_before_the_first_comparison_is_run(asked: Study, rec
 
 
 def test_the_headline_is_the_first_table_in_short(asked: Study, records: list[Record]):
-    first = recomputed(asked, records)["The first"]
+    first = recomputed(asked, records)["The first, in numbers"]
     short = [[(value.split("\n")[1:] or [value])[0].split(" (")[0] for value in row] for row in first]
     assert headline(about_study("mine.py", asked), records) == short
 
@@ -341,7 +353,7 @@ def test_the_command_makes_the_page(asked: Study, records: list[Record], tmp_pat
     store.add(*records)
     report(str(tmp_path / "mine.py"), store=tmp_path / "store", out=tmp_path / "out")
     shown = tables(tmp_path / "out")
-    assert shown["The first"] == recomputed(asked, records)["The first"]
+    assert shown["The first, in numbers"] == recomputed(asked, records)["The first, in numbers"]
     assert "8 runs of the study are not in the store yet" in (tmp_path / "out" / "index.md").read_text()
 
 

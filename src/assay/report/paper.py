@@ -29,7 +29,7 @@ table.findings th,table.findings td{text-align:left;vertical-align:top;white-spa
 table.findings td:first-child{min-width:18rem} table.findings td:last-child{min-width:30rem}
 table.findings td:first-child::first-line{font-weight:600}
 """
-NOTE = "shares of right sequences are means over seeds, a run that diverged counting as 0"
+NOTE = "shares of right sequences are means over seeds, a run that diverged counting as 0, and are rounded down"
 STEPS = f"the median steps until {judged.LEARNED_IN_PERCENT} of validation was right"
 
 
@@ -39,6 +39,8 @@ def write(about: About, records: Sequence[Record], missing: int, folder: Path) -
     first, judgements = about.comparisons[0], judged.judgements(about.findings, grid)
     page.words("In short", "")
     page.facts([*judged.in_short(judgements), _runs(records, missing)])
+    if _begun(grid, first):
+        _at_a_glance(page, grid, first)
     _tasks(page, about)
     if judgements:
         judged.findings(page, judgements, grid)
@@ -108,7 +110,7 @@ def _comparisons(page: Page, grid: Grid, about: About) -> None:
             comparison.title,
             *_table(grid.chosen, grid, comparison, _compared),
             f"{comparison.says} In each cell the mean share of right sequences in {UP_TO} in %; seeds that have "
-            f"learned up to {UP_TO}, and their 95 % interval in %; and {STEPS}.",
+            f"learned up to {UP_TO}, and their 95 % interval in %; and {STEPS}. {_limits(grid, comparison)}",
             "grid",
         )
     if waiting := [comparison.title for comparison in about.comparisons if comparison not in begun]:
@@ -120,7 +122,20 @@ def _begun(grid: Grid, comparison: Comparison) -> bool:
     return any((variant, task) in grid.cells for variant in comparison.variants for task in tasks)
 
 
-def _first(page: Page, grid: Grid, first: Comparison) -> None:
+def _limits(grid: Grid, comparison: Comparison) -> str:
+    """`At most: parity, dyck-1 5,000 steps at lr 0.001, 0.003.` What differs from one comparison to the next."""
+    alike: dict[str, list[str]] = {}
+    for task in grid.tasks(comparison.variants, comparison.tasks):
+        cells = (grid.pooled.get((variant, task)) for variant in comparison.variants)
+        training = [record.spec["training"] for cell in cells if cell for record in cell.records]
+        if training:
+            steps = [how["steps"] for how in training]
+            rates = ", ".join(f"{lr:g}" for lr in sorted({how["lr"] for how in training}))
+            alike.setdefault(f"{_span((min(steps), max(steps)))} steps at lr {rates}", []).append(task)
+    return "At most: " + "; ".join(f"{', '.join(tasks)} {limit}" for limit, tasks in alike.items()) + "."
+
+
+def _at_a_glance(page: Page, grid: Grid, first: Comparison) -> None:
     from assay.report import paper_figures as figures
 
     page.chart(
@@ -131,8 +146,13 @@ def _first(page: Page, grid: Grid, first: Comparison) -> None:
         "the sequences of each bin. Below, seeds that are perfect up to the longest lengths tested. Of several "
         "settings, the one that validation likes best. Blank: not run, or not all of its runs.",
     )
+
+
+def _first(page: Page, grid: Grid, first: Comparison) -> None:
+    from assay.report import paper_figures as figures
+
     page.table(
-        "",
+        f"{first.title}, in numbers",
         *_table(grid.chosen, grid, first, _accuracy_and_seeds),
         f"In each cell the mean share of right sequences in {UP_TO} in %; the seeds that have learned up to {UP_TO}, "
         "and in brackets Wilson's 95 % interval of their share in %; and those of them that are perfect.",
