@@ -56,11 +56,10 @@ class Description(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         if "kind" not in cls.__dict__:
             cls.kind = f"{cls.__module__}:{cls.__qualname__}"
-        described = {name for name, field in cls.model_fields.items() if _is_described(field.annotation)}
-        cls._described = frozenset(described)
+        cls._described = frozenset(name for name, field in cls.model_fields.items() if _is_described(field.annotation))
 
     def __init__(self, **data: Any) -> None:
-        self._check_kind(data)
+        self._take_kind(data)
         for name, value in data.items():
             if isinstance(value, (list, tuple, dict)):
                 data[name] = _tuples(value, name not in self._described)
@@ -70,7 +69,7 @@ class Description(BaseModel):
             raise BadInput(self._explain(error)) from None
 
     @classmethod
-    def _check_kind(cls, data: dict[str, Any]) -> None:
+    def _take_kind(cls, data: dict[str, Any]) -> None:
         """Take kind and version, which must be this class's, out of plain data."""
         for name, here in (("kind", cls.kind), ("version", cls.version)):
             if (said := data.pop(name, here)) != here:

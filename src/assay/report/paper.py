@@ -16,7 +16,7 @@ from assay.report.about import About, Span
 from assay.report.facts import each, facts, minutes, took
 from assay.report.grid import Grid, Place, last_bin
 from assay.report.page import STYLE, Page, Shaded
-from assay.report.tables import Cell, in_percent, median_steps, percent, wilson
+from assay.report.tables import Cell, in_percent, median_steps, percent, rates, wilson
 
 UP_TO = "Bin1"  # as far as the first paper looked
 TROUBLE = ("diverged", "collapsed")
@@ -127,11 +127,11 @@ def _limits(grid: Grid, comparison: Comparison) -> str:
     alike: dict[str, list[str]] = {}
     for task in grid.tasks(comparison.variants, comparison.tasks):
         cells = (grid.pooled.get((variant, task)) for variant in comparison.variants)
-        training = [record.spec["training"] for cell in cells if cell for record in cell.records]
-        if training:
-            steps = [how["steps"] for how in training]
-            rates = ", ".join(f"{lr:g}" for lr in sorted({how["lr"] for how in training}))
-            alike.setdefault(f"{_span((min(steps), max(steps)))} steps at lr {rates}", []).append(task)
+        records = [record for cell in cells if cell for record in cell.records]
+        if records:
+            steps = [record.spec["training"]["steps"] for record in records]
+            said = f"{_span((min(steps), max(steps)))} steps at lr {', '.join(rates(records))}"
+            alike.setdefault(said, []).append(task)
     return "At most: " + "; ".join(f"{', '.join(tasks)} {limit}" for limit, tasks in alike.items()) + "."
 
 

@@ -15,7 +15,7 @@ from assay.findings import learned_up_to
 from assay.record import LengthScore, Record
 from assay.report.figures import SCALE, dressed
 from assay.report.grid import Grid, last_bin
-from assay.report.tables import Cell
+from assay.report.tables import Cell, rates
 
 # Okabe and Ito's colours, without the yellow that a white page swallows.
 COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#E69F00", "#000000", "#CC79A7")
@@ -57,11 +57,11 @@ def by_rate(grid: Grid, variants: Sequence[str], up_to: str) -> alt.TopLevelMixi
     """One panel per task: learning rates across, variants down."""
     tasks = grid.tasks(variants)
     cells = [grid.pooled[place] for place in grid.of(variants) if place in grid.pooled]
-    rates = [f"{lr:g}" for lr in sorted({record.rate for cell in cells for record in cell.records})]
+    across = rates(record for cell in cells for record in cell.records)
     panels = []
     for i, task in enumerate(tasks):
         rows = [row for cell in cells if cell.task == task for row in _rates(cell, up_to)]
-        panel = _map(rows, "rate", rates, variants, named=i % COLUMNS == 0, size=11)
+        panel = _map(rows, "rate", across, variants, named=i % COLUMNS == 0, size=11)
         panels.append(panel.properties(title=task, width=alt.Step(48), height=alt.Step(22)))
     return dressed(alt.concat(*panels, columns=COLUMNS, spacing=20))
 

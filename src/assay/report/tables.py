@@ -136,6 +136,11 @@ def median_steps(records: Iterable[Record]) -> float | None:
     return median(steps) if steps else None
 
 
+def rates(records: Iterable[Record]) -> list[str]:
+    """The learning rates of some runs as they are written, from low to high."""
+    return [f"{lr:g}" for lr in sorted({record.rate for record in records})]
+
+
 def bins(of: Iterable[Cell]) -> list[str]:
     """The names of the bins of some cells, from short to long as each task orders them."""
     places: dict[str, int] = {}
