@@ -1,14 +1,20 @@
 """One thread per test process: the models are tiny and tests go side by side.
 
-Without a GPU, Triton interprets its kernels; it reads this as it is imported.
+Without a GPU, Triton interprets its kernels; it reads this as it is imported. Shapes written with jaxtyping are checked
+at every call (`shapes.py`).
 """
 
 import os
 
 import torch
+from jaxtyping import install_import_hook
+
+from . import shapes
 
 torch.set_num_threads(1)
 if torch.cuda.is_available():
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for the tests that ask for the same bits
 else:
     os.environ.setdefault("TRITON_INTERPRET", "1")
+PACKAGES = ["assay.lab", "assay.models", "assay.rng", "assay.tasks", "assay.theory"]  # operators check shapes themselves
+install_import_hook(PACKAGES, f"{shapes.__name__}.check_shapes")
