@@ -117,13 +117,15 @@ def show(
 
 
 def _explain_study(console: Any, name: str) -> None:
-    asked = study_named(name)
-    console.print(f"[bold]{name}[/], {len(asked.runs):,} runs")
-    console.print(asked.about, markup=False)
-    if asked.pieces:
+    from assay.analysis.summary import piece_sizes
+
+    study = study_named(name)
+    console.print(f"[bold]{name}[/], {len(study.runs):,} runs")
+    console.print(study.about, markup=False)
+    if study.pieces:
         console.print("\npieces, each with --piece NAME:")
-    for piece, runs in asked.pieces.items():
-        console.print(f"  {piece}: {len(runs):,} runs", markup=False)
+    for piece, runs in piece_sizes(study).items():
+        console.print(f"  {piece}: {runs:,} runs", markup=False)
 
 
 def _explain(console: Any, name: str, part: str, text: str | None, options: dict[str, Any]) -> None:
@@ -208,10 +210,10 @@ class Means(NamedTuple):
 
 
 def _carry_out(specs: list[RunSpec], store_at: Path, means: Means, as_json: bool, again: str) -> None:
+    from assay.analysis.cells import cells
     from assay.lab.execute import device_named
     from assay.lab.sweep import pending, sweep
     from assay.record import Store
-    from assay.report.tables import cells
     from assay.terminal import Live, console, show
 
     device_named(means.device)

@@ -119,6 +119,10 @@ class RunSpec(Description):
         """The run's name: covers every field and the version of every part."""
         return digest(self.plain())
 
+    def with_seed(self, seed: int) -> RunSpec:
+        """The same run with another seed."""
+        return self.model_copy(update={"seed": seed})
+
 
 def run_spec(
     task: str | Task,

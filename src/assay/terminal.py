@@ -14,10 +14,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from assay.analysis.cells import Cell, bins
 from assay.lab.sweep import Event
 from assay.lab.train import Status
 from assay.record import Record
-from assay.report.tables import Cell, bins, or_dash, percent
+from assay.report.text import in_percent, or_dash, percent
 from assay.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def show(console: Console, of: Sequence[Cell]) -> None:
             escape(cell.model),
             *([escape(cell.setting)] if settings else []),
             f"{len(cell.solved)}/{len(cell.records)}",
-            cell.interval_in_percent,
+            in_percent(cell.interval),
             *(percent(cell.accuracy(name)) for name in named),
             or_dash(cell.first_failing_length),
             or_dash(cell.steps_to_solve),

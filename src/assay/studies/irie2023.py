@@ -19,14 +19,13 @@ from assay.studies.irie2023_runs import (
     MODELS,
     PIECES,
     RECURRENT,
-    RUNS,
     SIZES,
     SRWM,
     TRACKERS,
     VARIANTS,
 )
 
-__all__ = ["COMPARISONS", "FINDINGS", "PIECES", "RUNS", "VARIANTS"]
+__all__ = ["COMPARISONS", "FINDINGS", "PIECES", "VARIANTS"]
 
 # -- what stands side by side ------------------------------------------------------------------------------------------
 
