@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from assay.cli_records import about_study
+from assay.analysis.subjects import StudyRecords
 from assay.record import LengthScore, Point, Record, Score
-from assay.report.study import write
+from assay.report import write_page
 from assay.spec import RunSpec
 from assay.studies import Study, study_named
 
@@ -78,15 +79,15 @@ DRAW = 70  # one that shows every case
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def study(folder: Path) -> Study:
+def load_study(folder: Path) -> Study:
     path = folder / "mine.py"
     path.write_text(SOURCE)
-    return study_named(str(path))
+    return replace(study_named(str(path)), name="mine.py")
 
 
-def page(asked: Study, records: list[Record], folder: Path) -> Path:
+def page(study: Study, records: list[Record], folder: Path) -> Path:
     """The page of these records, in a folder."""
-    write(about_study("mine.py", asked), records, len(asked.runs) - len(records), folder)
+    write_page(StudyRecords(study, Path("store"), records), folder)
     return folder
 
 

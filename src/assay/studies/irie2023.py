@@ -3,11 +3,11 @@
 The table of Irie et al. 2023 with seeds, learning rates and held-out test strings: seven architectures as published,
 eight languages, four learning rates, ten seeds. A run stops when all of validation is right three times in a row, and
 is censored if its steps run out. The published code trains for 300 epochs: 94,000 steps of 32 strings on parity, Dyck-1
-and similar languages, 600 on a^n b^n and 2,400 on (aa)*. Validation ends within the lengths of Bin1; the lengths of Bin2
-and Bin3, up to 1,024 tokens and more, are used for nothing but the final test. Further comparisons are ablations, most
-of which change one thing at a time (five seeds, two learning rates, fewer steps), runs that are tested in their best
-state instead of their last, and state tracking, which the paper does not study. The paper's claims are quoted in its
-words; its accuracies are not compared with ours.
+and similar languages, 600 on a^n b^n and 2,400 on (aa)*. Validation ends within the lengths of Bin1; the lengths of
+Bin2 and Bin3, up to 1,024 tokens and more, are used for nothing but the final test. Further comparisons are ablations,
+most of which change one thing at a time (five seeds, two learning rates, fewer steps), runs that are tested in their
+best state instead of their last, and state tracking, which the paper does not study. The paper's claims are taken as
+they are worded there; its accuracies are not compared with ours.
 """
 
 from assay.findings import Comparison, Expectation, Finding, Outcome
@@ -156,9 +156,9 @@ FINDINGS = [
         expects=expect("learns", FAST_WEIGHTS, *COUNTERS),
         differs="Why: DeltaNet, recurrent delta and SRWM count correctly only a little beyond the lengths of training. "
         "On Dyck-1 half of their seeds had learned validation at some check and lost it again; but tested in their "
-        'best states they fail, too, at the longest lengths of Bin1 ("all variants count, tested in their best state"). '
-        'On Dyck-1 the reason is the update rule ("a sum learns Dyck-1 where the delta rule fails"): no depth, norm, '
-        "feature map or initial value that was tried makes them learn it, though some help. On a^n b^n half of "
+        'best states they, too, fail at the longest lengths of Bin1 ("all variants count, tested in their best '
+        'state"). On Dyck-1 the reason is the update rule ("a sum learns Dyck-1 where the delta rule fails"): no depth, '
+        "norm, feature map or initial value that was tried makes them learn it, though some help. On a^n b^n half of "
         "DeltaNet's seeds had learned validation at some check; the other models mostly never had, in any size (\"Is "
         'a^n b^n a matter of size?"). Training has only 50 different strings of a^n b^n and of a^n b^n c^n, which can '
         "be memorised. An open question: we train for a ninth of the published steps on Dyck-1 and Shuffle-2, and some "
@@ -208,8 +208,8 @@ FINDINGS = [
     ),
     Finding(
         name="the delta rule forgets in one layer, tested in the best state",
-        says="Tested in the state with the best validation, DeltaNet learns reset Dyck-1 with a single layer; the linear "
-        "Transformer does not.",
+        says="Tested in the state with the best validation, DeltaNet learns reset Dyck-1 with a single layer; the "
+        "linear Transformer does not.",
         source="asked here",
         asked_here=True,
         expects=forgets((f"{DELTA}, one layer, best state",), f"{LINEAR}, one layer, best state"),
@@ -255,8 +255,8 @@ FINDINGS = [
     ),
     Finding(
         name="a sum learns Dyck-1 where the delta rule fails",
-        says="With the same features, norm, gate and order of reading, a plain sum learns Dyck-1; the delta rule, which "
-        "first removes what the key held, does not.",
+        says="With the same features, norm, gate and order of reading, a plain sum learns Dyck-1; the delta rule, "
+        "which first removes what the key held, does not.",
         source=HINDSIGHT,
         asked_here=True,
         expects=expect("learns", ("linear-transformer, gated",), "dyck-1")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import doctest
+from types import ModuleType
 
 import pytest
 
+from assay.analysis import cells as analysis_cells
+from assay.analysis import titles
+from assay.analysis.cells import bins, cells, wilson
 from assay.record import LengthScore, Record, Score
-from assay.report import tables
-from assay.report.tables import bins, cells, percent, wilson
+from assay.report import files, text
+from assay.report.text import percent
 from assay.spec import run_spec
 
 
@@ -29,8 +33,9 @@ def record(seed: int, verdict: str = "solved", share: float = 1.0, **spec: objec
     )
 
 
-def test_doctests():
-    assert doctest.testmod(tables).failed == 0
+@pytest.mark.parametrize("module", [analysis_cells, titles, files, text])
+def test_doctests(module: ModuleType):
+    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize(
