@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from assay.analysis.subjects import StudyRecords
-from assay.record import LengthScore, Point, Record, Score
+from assay.record import LengthScore, Point, Record, Score, Verdict
 from assay.report import write_page
 from assay.spec import RunSpec
 from assay.studies import Study, study_named
@@ -74,7 +74,7 @@ FINDINGS = [
 ]
 '''
 
-ENDS = ("solved", "partly solved", "partly solved", "collapsed", "censored", "diverged")
+ENDS: tuple[Verdict, ...] = ("solved", "partly solved", "partly solved", "collapsed", "censored", "diverged")
 DRAW = 70  # one that shows every case
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -99,7 +99,7 @@ def failed(record: Record) -> Record:
 
 def made_up(run: RunSpec) -> Record:
     """A record in which everything is consistent, and the same at every call."""
-    named = f"{run.task.kind} {run.model.name} {len(run.model.mixers)} {run.training.lr} {run.seed}"
+    named = f"{run.task.kind} {run.model.name} {len(run.plain()['model']['mixers'])} {run.training.lr} {run.seed}"
     chance = random.Random(f"{named} {DRAW}")
     end = chance.choice(ENDS)
     right = {"solved": 3, "partly solved": chance.choice((1, 2))}.get(end, 0)

@@ -97,9 +97,9 @@ class Plain:
         for variant, runs in study.variants.items():
             for run in runs:
                 rates = self.runs.setdefault((variant, run.task.kind), {})
-                rates.setdefault(run.training.lr, []).append(found.get(run.digest))
+                rates.setdefault(run.training.lr, []).append(found.get(run.digest, {"verdict": "failed"}))
         for place, rates in self.runs.items():
-            if any(run is None or run["verdict"] == "failed" for some in rates.values() for run in some):
+            if any(run["verdict"] == "failed" for some in rates.values() for run in some):
                 self.runs[place] = {}
         self.pieces = {
             name: [found[run.digest] for run in runs if run.digest in found] for name, runs in study.pieces.items()

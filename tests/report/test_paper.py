@@ -231,6 +231,7 @@ def test_one_record_changes_what_depends_on_it_and_nothing_else(
     plain = Plain(study, records)
     variant = "gru_2, deep" if which == "another variant" else "gru"
     best = plain.rate(variant, "parity")
+    assert best is not None
     lr = best if which != "not chosen" else next(lr for lr in plain.runs[variant, "parity"] if lr != best)
     digest = next(run["digest"] for run in plain.runs[variant, "parity"][lr] if run["scores"])
     changed = [flipped(record) if record.digest == digest else record for record in records]
