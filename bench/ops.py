@@ -37,7 +37,7 @@ from rich.table import Table
 from torch import Tensor
 
 from assay.description import in_one_line
-from assay.lab.execute import circumstances
+from assay.lab.provenance import provenance
 from assay.ops import chosen
 from assay.ops.rules import RULES
 from cases import Case, quick, usual
@@ -296,7 +296,7 @@ def main() -> None:
     whole = usual(device.type == "cuda")
     todo = [case for case in (quick() if asked.quick else whole) if case.op in asked.only]
     settings = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ]
-    record: Row = circumstances(device) | {
+    record: Row = provenance(device) | {
         "command": " ".join([*settings, command("ops.py")]),
         "threads": torch.get_num_threads(),
         "load": os.getloadavg()[0],

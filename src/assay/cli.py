@@ -178,8 +178,7 @@ def run(
         for rate in rates
         for seed in range(seeds)
     ]
-    again = shlex.join(["assay", *sys.argv[1:]])
-    _carry_out(specs, store, Means(device, jobs, slots, checkpoint), as_json, again)
+    _carry_out(specs, store, RunOptions(device, jobs, slots, checkpoint), as_json, _command())
 
 
 @app.command()
@@ -194,12 +193,11 @@ def study(
     as_json: AsJson = False,
 ) -> None:
     """Carry out a study; what its store already has is not repeated."""
-    again = shlex.join(["assay", *sys.argv[1:]])
-    _carry_out(study_named(name).piece(piece), store, Means(device, jobs, slots, checkpoint), as_json, again)
+    _carry_out(study_named(name).piece(piece), store, RunOptions(device, jobs, slots, checkpoint), as_json, _command())
 
 
-class Means(NamedTuple):
-    """What runs are carried out with."""
+class RunOptions(NamedTuple):
+    """How runs are carried out."""
 
     device: str
     jobs: int | None
@@ -207,36 +205,41 @@ class Means(NamedTuple):
     checkpoint: float
 
 
-def _carry_out(specs: list[RunSpec], store_at: Path, means: Means, as_json: bool, again: str) -> None:
-    from assay.lab.execute import device_named
-    from assay.lab.sweep import pending, sweep
+def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_json: bool, command: str) -> None:
+    from assay.lab.carry_out import carry_out, local_engine
+    from assay.lab.device import parse_device
+    from assay.lab.plan import Plan
     from assay.record import Store
     from assay.report.tables import cells
-    from assay.terminal import Live, console, show
+    from assay.terminal import LiveProgress, console, show
 
-    device_named(means.device)
-    specs = list({spec.digest: spec for spec in specs}.values())
-    store, out = Store.create(store_at), console()
-    todo = pending(specs, store)
-    if not as_json and len(todo) < len(specs):
-        out.print(f"{len(specs) - len(todo)} of {len(specs)} runs are already in {store_at}")
+    device = parse_device(options.device)
+    store, out = Store.create(store_path), console()
+    plan = Plan(specs, store.records(), device, options.jobs, options.slots)
+    total, pending = len(plan.specs), len(plan.pending)
+    if not as_json and pending < total:
+        out.print(f"{total - pending} of {total} runs are already in {store_path}")
     try:
-        with Live(out, todo, quiet=as_json) as live:
-            sweep(specs, store, means.device, means.jobs, live.tell, means.slots, means.checkpoint)
+        with LiveProgress(out, pending, quiet=as_json) as progress:
+            records = carry_out(plan, store, local_engine(plan, store, options.checkpoint), progress.receive)
     except KeyboardInterrupt:
-        kept = len(specs) - len(pending(specs, store))
-        said = f"stopped: {kept} of {len(specs)} runs are kept in {store_at}, and those under way are saved"
-        typer.echo(f"\n{said}; go on with: {again}", err=True)
+        finished = sum(record.finished for record in plan.records)
+        message = f"stopped: {finished} of {total} runs are kept in {store_path}, and those under way are saved"
+        typer.echo(f"\n{message}; go on with: {command}", err=True)
         raise typer.Exit(130) from None
-    records = store.select(spec.digest for spec in specs)
     if as_json:
         print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
     else:
         show(out, cells(records))
-        if todo:
-            out.print(live.summary())
+        if pending:
+            out.print(progress.summary())
     if any(not record.finished for record in records):
         raise typer.Exit(1)
+
+
+def _command() -> str:
+    """The command line that is running, to be repeated."""
+    return shlex.join(["assay", *sys.argv[1:]])
 
 
 def _rate(text: str) -> float:

@@ -74,11 +74,12 @@ def repeat(
 ) -> None:
     """Run a cell of a study again, from its specs, and set what comes out beside what is recorded."""
     from assay.findings import chosen
-    from assay.lab.execute import device_named, execute
+    from assay.lab.device import parse_device
+    from assay.lab.execute import execute
     from assay.spec import RunSpec
     from assay.terminal import console, repeated
 
-    place, asked = device_named(device), study_named(name)
+    place, asked = parse_device(device), study_named(name)
     if variant not in asked.variants:
         raise BadInput(f"the study has no variant '{variant}'{suggestion(variant, asked.variants)}")
     mine = {spec.digest: spec for spec in asked.variants[variant]}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
@@ -114,10 +116,20 @@ class RunSpec(Description):
         self.model.check_length(max(self.training.lengths[1], *(window.high for window in windows)))
         return self
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """The run's name: covers every field and the version of every part."""
+        """The name of the run: a hash of every field and of the version of every part."""
         return digest(self.plain())
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, without the cached digest, which may be another."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy.__dict__.pop("digest", None)
+        return copy
+
+    def with_seed(self, seed: int) -> Self:
+        """The same run with another seed."""
+        return self.model_copy(update={"seed": seed})
 
 
 def run_spec(

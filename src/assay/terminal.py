@@ -1,4 +1,4 @@
-"""What a person sees while runs go on and when they are over."""
+"""What the command line shows: progress while runs are trained and tested, and tables at the end."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from assay.lab.sweep import Event
-from assay.lab.train import Status
+from assay.lab.engines.engine import Event
+from assay.lab.status import EvaluationStatus, Status
 from assay.record import Record
 from assay.report.tables import Cell, bins, or_dash, percent
-from assay.spec import RunSpec
 
 if TYPE_CHECKING:
     from assay.theory.bounds.sizes import Size
@@ -28,99 +27,115 @@ COLOURS = {"solved": "green", "partly": "yellow", "diverged": "red", "failed": "
 
 
 def console(stderr: bool = False) -> Console:
-    """Where a person reads; 100 columns wide where it is not a terminal."""
+    """A console for people; 100 columns wide if the output is not a terminal."""
     out = Console(highlight=False, stderr=stderr)
     return out if out.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, stderr=stderr, width=100)
 
 
-class Live:
-    """A bar for all runs and a line for each population; without a terminal, a line for each run that ends."""
+class LiveProgress:
+    """A bar for all runs and a line for each worker; without a terminal, a line for each run that ends."""
 
-    SELDOM = 30.0  # seconds between two lines about a population where there is no terminal
+    STATUS_INTERVAL = 30.0  # seconds between two status lines where there is no terminal
 
-    def __init__(self, console: Console, todo: Sequence[RunSpec], quiet: bool) -> None:
-        self.console, self.quiet, self.total = console, quiet, len(todo)
-        self.bars: dict[int, TaskID] = {}
+    def __init__(self, console: Console, total: int, quiet: bool) -> None:
+        self.console, self.quiet, self.total = console, quiet, total
+        self.lines: dict[int, TaskID] = {}
         self.verdicts: Counter[str] = Counter()
-        self.steps, self.begun, self.spoken = 0, time.monotonic(), time.monotonic()
+        self.steps, self.start, self.last_status = 0, time.monotonic(), time.monotonic()
         self.runs = Progress(
             TextColumn("[bold]all runs"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[text]}"),
         )
-        self.lines = Progress(TextColumn("{task.description}"), TextColumn("{task.fields[said]}"))
-        self.all = self.runs.add_task("", total=self.total, said="")
-        self.shown = rich.live.Live(Group(self.runs, self.lines), console=console, transient=True)
+        self.workers = Progress(TextColumn("{task.description}"), TextColumn("{task.fields[text]}"))
+        self.bar = self.runs.add_task("", total=self.total, text="")
+        self.live = rich.live.Live(Group(self.runs, self.workers), console=console, transient=True)
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> LiveProgress:
         if not self.quiet and self.console.is_terminal:
-            self.shown.start()
+            self.live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shown.stop()
+        self.live.stop()
 
-    def tell(self, event: Event) -> None:
+    def receive(self, event: Event) -> None:
         if event.status:
-            self._status(event.source, event.status)
+            self._show_status(event.worker, event.status)
         if event.record:
-            self._record(event.record)
+            self._show_record(event.record)
 
-    def _status(self, source: int, status: Status) -> None:
-        if source not in self.bars:
-            self.bars[source] = self.lines.add_task("", total=None, said="")
-        named, on = escape(name_of(status)), status.alive > 0
-        self.lines.update(self.bars[source], description=named, visible=on, said=standing(status))
-        if not self._speaks or time.monotonic() - self.spoken < self.SELDOM:
-            return
-        self.spoken = time.monotonic()
-        self.console.print(f"{name_of(status)}: {standing(status)}", markup=False)
+    def _show_status(self, worker: int, status: Status | EvaluationStatus) -> None:
+        if worker not in self.lines:
+            self.lines[worker] = self.workers.add_task("", total=None, text="")
+        visible = isinstance(status, EvaluationStatus) or status.alive > 0
+        text = status_text(status)
+        self.workers.update(self.lines[worker], description=escape(status_name(status)), visible=visible, text=text)
+        due = time.monotonic() - self.last_status >= self.STATUS_INTERVAL
+        if self._prints and visible and due:
+            self.last_status = time.monotonic()
+            self.console.print(f"{status_name(status)}: {text}", markup=False)
 
-    def _record(self, record: Record) -> None:
+    def _show_record(self, record: Record) -> None:
         self.verdicts[record.verdict] += 1
         self.steps += record.steps
         done = sum(self.verdicts.values())
-        ends = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common(3))
-        self.runs.update(self.all, completed=done, said=ends)
-        if self._speaks:
-            said = f"[{done}/{self.total}] {record.task} {record.model} seed {record.seed}: {outcome(record)}"
-            self.console.print(said, markup=False)
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common(3))
+        self.runs.update(self.bar, completed=done, text=verdicts)
+        if self._prints:
+            line = f"[{done}/{self.total}] {record.task} {record.model} seed {record.seed}: {outcome(record)}"
+            self.console.print(line, markup=False)
 
     @property
-    def _speaks(self) -> bool:
+    def _prints(self) -> bool:
         return not self.quiet and not self.console.is_terminal
 
     def summary(self) -> str:
-        """What came of all runs, and how fast."""
-        spent = time.monotonic() - self.begun
-        ends = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common())
-        rate = f"{self.steps:,} steps at {self.steps / spent:,.0f} a second"
-        return f"{sum(self.verdicts.values())} runs in {clock(spent)}: {ends}; {rate}"
+        """How many runs ended with which verdict, and how fast."""
+        seconds = time.monotonic() - self.start
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common())
+        rate = f"{self.steps:,} steps at {self.steps / seconds:,.0f} a second"
+        return f"{counted(sum(self.verdicts.values()), 'run')} in {clock(seconds)}: {verdicts}; {rate}"
 
 
-def name_of(status: Status, width: int = 29) -> str:
+def counted(count: int, noun: str) -> str:
     """
-    >>> name_of(Status("lstm", ("parity", "dyck-1"), *[0] * 13))
+    >>> counted(1, "run"), counted(1200, "run")
+    ('1 run', '1,200 runs')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def status_name(status: Status | EvaluationStatus, width: int = 29) -> str:
+    """
+    >>> status_name(Status("lstm", ("parity", "dyck-1"), *[0] * 13))
     'lstm parity + 1'
+    >>> status_name(EvaluationStatus("a-very-long-model-name", "parity", 0, 1, 2))
+    'a-very-long-model-name parity'
     """
-    first, *others = status.tasks
-    more = f" + {len(others)}" if others else ""
-    named = f"{status.model} {first}"
-    room = width - len(more)
-    return (named if len(named) <= room else named[: room - 1] + "…") + more
+    first, *others = status.tasks if isinstance(status, Status) else (status.task,)
+    suffix = f" + {len(others)}" if others else ""
+    name, space = f"{status.model} {first}", width - len(suffix)
+    return (name if len(name) <= space else name[: space - 1] + "…") + suffix
 
 
-def standing(status: Status) -> str:
-    """How a population is getting on, in 70 columns: who is in it, accuracy at best and in the middle, speed, time."""
-    left = f"{clock(status.left)} left"
+def status_text(status: Status | EvaluationStatus) -> str:
+    """The progress of a group in at most 70 columns: members, accuracies (best, median), speed, time left.
+
+    >>> status_text(EvaluationStatus("lstm", "parity", 3, 512, 1024))
+    'testing seed 3: 512 of 1,024 sequences'
+    """
+    if isinstance(status, EvaluationStatus):
+        return f"testing seed {status.seed}: {status.rows:,} of {status.total:,} sequences"
+    time_left = f"{clock(status.seconds_left)} left"
     if status.slots == 1 and not status.waiting:
-        where = f"step {status.step:,} of {status.steps:,}, loss {status.loss:.3f}, {percent(status.best)} %"
-        return f"{where}, {status.steps_per_second:.3g}/s, {left}"
-    ends = f"{status.alive} on + {status.waiting}, {status.solved} solved, {status.diverged} diverged"
+        progress = f"step {status.step:,} of {status.steps:,}, loss {status.loss:.3f}, {percent(status.best)} %"
+        return f"{progress}, {status.steps_per_second:.3g}/s, {time_left}"
+    members = f"{status.alive} on + {status.waiting}, {status.solved} solved, {status.diverged} diverged"
     rate = f"{status.steps_per_second:.3g} x {status.alive} steps/s"
-    return f"{ends}, {percent(status.best)}/{percent(status.median)} %, {rate}, {left}"
+    return f"{members}, {percent(status.best)}/{percent(status.median)} %, {rate}, {time_left}"
 
 
 def clock(seconds: float) -> str:
@@ -134,7 +149,7 @@ def clock(seconds: float) -> str:
 
 
 def outcome(record: Record) -> str:
-    """What came of a run, in one line."""
+    """The outcome of a run in one line."""
     if record.error:
         return f"failed: {record.error}"
     at = f" at step {record.solved_at}" if record.solved_at and record.verdict == "solved" else ""

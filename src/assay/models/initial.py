@@ -21,7 +21,7 @@ def uniform(rng: Rng, *shape: int, bound: float) -> nn.Parameter:
 
 def linear(rng: Rng, inputs: int, outputs: int, bias: bool = True, relu: bool = False) -> Linear:
     """A linear map with torch's own defaults, U(-1/sqrt(inputs), 1/sqrt(inputs)) for weight and bias."""
-    layer: Linear = nn.utils.skip_init(Linear, inputs, outputs, bias=bias)
+    layer = Linear(inputs, outputs, bias=bias, device="meta")  # both parameters are set below
     layer.relu = relu
     layer.weight = uniform(rng.child("weight"), outputs, inputs, bound=inputs**-0.5)
     if bias:
@@ -31,7 +31,7 @@ def linear(rng: Rng, inputs: int, outputs: int, bias: bool = True, relu: bool = 
 
 def embedding(rng: Rng, count: int, width: int) -> Embedding:
     """A table of N(0, 1) vectors."""
-    table: Embedding = nn.utils.skip_init(Embedding, count, width)
+    table = Embedding(count, width, device="meta")  # its parameter is set below
     table.weight = normal(rng, count, width)
     return table
 
