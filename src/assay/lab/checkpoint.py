@@ -72,9 +72,7 @@ class Checkpoints:
 
     def load(self, digest: str) -> Checkpoint | None:
         """The checkpoint of a member with the most steps, or None."""
-        copies = [
-            (header["step"], path, i, header) for path, i, header in self._all() if header["digest"] == digest
-        ]
+        copies = [(header["step"], path, i, header) for path, i, header in self._all() if header["digest"] == digest]
         for _, path, i, header in sorted(copies, key=lambda item: item[0], reverse=True):
             with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
                 keys = {key.partition(" ")[2]: key for key in file.keys() if key.partition(" ")[0] == str(i)}  # noqa: SIM118
