@@ -72,7 +72,7 @@ def test_a_goal_is_judged_by_its_worst_shape(script: ModuleType):
         rows = [row("delta_rule", 1.0, time=2048 + i) for i, _ in enumerate(ratios)]
         for each, ratio in zip(rows, ratios, strict=True):
             each |= {} if ratio is None else {"x_fla": ratio}
-        (goal,) = [g for g in script.goals() if g.what == "`delta_rule` against fla, every shape"]
+        (goal,) = [g for g in script.goals() if g.title == "`delta_rule` against fla, every shape"]
         return list(goal.judge({"h200": {"rows": rows}}, ""))
 
     assert verdict(1.2, 3.0) == ["1.20x (delta_rule, T = 2048, d = 16)", "reached"]
