@@ -64,6 +64,7 @@ def test_a_killed_study_repeats_no_finished_run(tmp_path: Path, jobs: int):
     assert 3 <= len(kept) < 8
     again = start(tmp_path, jobs)
     assert again.wait(timeout=240) == 0
+    assert again.stdout
     told = again.stdout.read()
     assert f"{len(kept)} of 8 runs are already in" in told
     records = list(Store.open(tmp_path / "assay-store").history())
@@ -116,6 +117,7 @@ def test_an_interrupt_saves_everything_and_says_how_to_go_on(tmp_path: Path, nam
         wait_for_more_checkpoints(tmp_path, child)
         child.send_signal(getattr(signal, name))
         assert child.wait(timeout=60) == 130
+        assert child.stderr
         said = child.stderr.read()
         assert "runs are kept in assay-store, and those under way are saved; go on with: assay study mine.py" in said
         assert "Traceback" not in said

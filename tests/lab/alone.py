@@ -38,7 +38,12 @@ def trained(
 ) -> tuple[nn.Module, list[float]]:
     """A model after some steps of torch's own AdamW, and the losses on the way."""
     model, training, losses = built(spec, dtype, device), spec.training, []
-    options = {"lr": training.lr, "betas": training.betas, "eps": training.eps, "weight_decay": training.weight_decay}
+    options: dict[str, Any] = {
+        "lr": training.lr,
+        "betas": training.betas,
+        "eps": training.eps,
+        "weight_decay": training.weight_decay,
+    }
     optimiser = torch.optim.AdamW(model.parameters(), **options)
     for step in range(1, steps + 1):
         loss = loss_of(model, batch(spec, step, device))

@@ -13,7 +13,7 @@ from assay.lab.evaluate import Marks, evaluate, favourite, predict, verdict
 from assay.record import LengthScore, Score
 from assay.spec import Bin, run_spec
 from assay.tasks import named_task
-from assay.tasks.task import IGNORE, Batch
+from assay.tasks.task import IGNORE, Batch, Task
 
 CPU = torch.device("cpu")
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 class Oracle(nn.Module):
     """Answers as the task does, up to some length, and wrongly beyond."""
 
-    def __init__(self, task: object, until: int) -> None:
+    def __init__(self, task: Task, until: int) -> None:
         super().__init__()
         self.task, self.until = task, until
 

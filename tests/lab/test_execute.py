@@ -6,6 +6,7 @@ import functools
 import re
 import subprocess
 from datetime import datetime
+from typing import Any
 
 import pytest
 import torch
@@ -23,10 +24,10 @@ from assay.spec import RunSpec, run_spec
 from assay.tasks.task import IGNORE
 
 CPU = torch.device("cpu")
-SHORT = {"training": {"steps": 30, "lengths": [2, 8], "validate_every": 10}, "testing": {"rows": 16}}
+SHORT: dict[str, Any] = {"training": {"steps": 30, "lengths": [2, 8], "validate_every": 10}, "testing": {"rows": 16}}
 
 
-def short(model: object = "gru", **changes: object) -> RunSpec:
+def short(model: Any = "gru", **changes: Any) -> RunSpec:
     return run_spec("parity", model, **{**SHORT, **changes})
 
 
@@ -193,7 +194,14 @@ def test_devices():
 
 
 def test_the_learning_rate_and_the_clip_take_effect():
-    changes = [{}, {"lr": 1e-2}, {"clip": 1e-3}, {"weight_decay": 10.0}, {"betas": [0.5, 0.9]}, {"eps": 1e-2}]
+    changes: list[dict[str, Any]] = [
+        {},
+        {"lr": 1e-2},
+        {"clip": 1e-3},
+        {"weight_decay": 10.0},
+        {"betas": [0.5, 0.9]},
+        {"eps": 1e-2},
+    ]
     changes += [{"warmup": 20}, {"schedule": "linear"}, {"schedule": "cosine"}]
     losses = {execute(short(training={**SHORT["training"], **change}), CPU).curve[-1].loss for change in changes}
     assert len(losses) == len(changes)

@@ -268,7 +268,7 @@ class Encoder(nn.Module):
 
 
 class Lstm(nn.Module):
-    net: type[nn.RNNBase] = nn.LSTM
+    net: Any = nn.LSTM
 
     def __init__(self, vocab: int, features: int, answers: int) -> None:
         super().__init__()
@@ -312,7 +312,9 @@ def test_randomness_is_a_reason_to_call_a_module_as_it_is():
 
 
 class Frozen(nn.Module):
-    """Has a parameter that is not learned, and a complex buffer."""
+    """Has a frozen parameter and a complex buffer."""
+
+    turn: Tensor
 
     def __init__(self, vocab: int, features: int, answers: int) -> None:
         super().__init__()
@@ -327,6 +329,8 @@ class Frozen(nn.Module):
 
 class Counting(nn.Module):
     """Writes to a buffer at every call in training."""
+
+    mean: Tensor
 
     def __init__(self, vocab: int, features: int, answers: int) -> None:
         super().__init__()
@@ -399,7 +403,7 @@ def test_a_slot_that_was_never_used_holds_numbers():
 
 
 def test_real_valued_inputs_and_a_schedule_across_a_resume():
-    settings = {"schedule": "cosine", "warmup": 15, "steps": 40, "clip": 0.5, "lengths": [5, 9]}
+    settings: dict[str, Any] = {"schedule": "cosine", "warmup": 15, "steps": 40, "clip": 0.5, "lengths": [5, 9]}
     specs = [run("gru", seed=k, task="nearest-neighbour", **settings) for k in (1, 2)]
     whole, part = populated(specs, dtype=torch.float32), populated(specs, dtype=torch.float32)
     told = [whole.round() for _ in range(3)][-1]
