@@ -22,7 +22,8 @@ CHUNK_TOKENS = {"cpu": 1 << 15, "cuda": 1 << 18}
 CHUNK_PAIRS = {"cpu": 1 << 23, "cuda": 1 << 26}
 COLLAPSED = 0.999  # the share of one answer from which a model counts as collapsed
 
-OnRows = Callable[[int], None]  # told the number of rows that have just been tested
+OnRows = Callable[[int], None]  # receives the number of rows that have just been tested
+OnProgress = Callable[[int, int], None]  # receives the rows tested so far, and all rows
 
 
 def logits_of(model: Callable[[Tensor], Any], inputs: Tensor) -> Tensor:
@@ -108,23 +109,25 @@ def favourite(answers: Int[Tensor, "*n"]) -> float:
     return float(counts.max() / counts.sum()) if len(counts) else math.nan
 
 
-def rows_to_test(spec: RunSpec) -> int:
-    """The number of rows that testing a run looks at, at most."""
-    return (1 + len(spec.task.probes())) * len(spec.testing.bins) * spec.testing.rows
-
-
 def evaluate(
-    model: nn.Module, spec: RunSpec, device: torch.device, on_rows: OnRows = lambda _: None
+    model: nn.Module, spec: RunSpec, device: torch.device, on_progress: OnProgress = lambda tested, total: None
 ) -> tuple[tuple[Score, ...], bool]:
     """The scores of every test bin and probe, and whether the model gives one answer to nearly everything in Bin0."""
-    scores, collapsed = [], False
-    for probe, task in {"": spec.task, **spec.task.probes()}.items():
-        for bin_ in spec.testing.bins:
-            rows = held_out(task, bin_, spec.training.lengths, spec.testing.rows, "test", device)
-            scores.append(Marks.of(model, rows, on_rows).score(bin_.name, probe))
-            if not probe and bin_ == spec.testing.bins[0]:
-                collapsed = scores[-1].favourite >= COLLAPSED > favourite(rows.batch.targets)
-    return tuple(scores), collapsed
+    sets = {
+        (bin_.name, probe): held_out(task, bin_, spec.training.lengths, spec.testing.rows, "test", device)
+        for probe, task in {"": spec.task, **spec.task.probes()}.items()
+        for bin_ in spec.testing.bins
+    }
+    tested, total = 0, sum(len(rows.lengths) for rows in sets.values())
+
+    def on_rows(rows: int) -> None:
+        nonlocal tested
+        tested += rows
+        on_progress(tested, total)
+
+    scores = tuple(Marks.of(model, rows, on_rows).score(*name) for name, rows in sets.items())
+    targets = next(iter(sets.values())).batch.targets
+    return scores, scores[0].favourite >= COLLAPSED > favourite(targets)
 
 
 def verdict(scores: tuple[Score, ...], collapsed: bool) -> tuple[Verdict, int | None]:

@@ -15,7 +15,7 @@ from torch import nn
 from assay import ops
 from assay.description import in_one_line
 from assay.lab.checkpoint import Checkpoints
-from assay.lab.evaluate import OnRows, evaluate, rows_to_test, verdict
+from assay.lab.evaluate import OnProgress, evaluate, verdict
 from assay.lab.member import Member, StopReason
 from assay.lab.memory import require_memory
 from assay.lab.provenance import provenance
@@ -52,8 +52,14 @@ def execute_group(
         on_record(record)
 
     def end(member: Member, reason: StopReason, module: nn.Module) -> None:
+        spec = member.spec
+
+        def on_progress(tested: int, total: int) -> None:
+            on_status(EvaluationStatus(spec.model.name, spec.task.kind, spec.seed, tested, total))
+            poll()  # a long test can be interrupted
+
         try:
-            results = _results(member, reason, module, device, _test_progress(member.spec, on_status, poll))
+            results = _results(member, reason, module, device, on_progress)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -76,19 +82,6 @@ def execute_group(
     return records
 
 
-def _test_progress(spec: RunSpec, on_status: OnStatus, poll: Callable[[], None]) -> OnRows:
-    """Reports the progress of a test, and lets it be interrupted."""
-    tested, total = 0, rows_to_test(spec)
-
-    def report(rows: int) -> None:
-        nonlocal tested
-        tested += rows
-        on_status(EvaluationStatus(spec.model.name, spec.task.kind, spec.seed, tested, total))
-        poll()
-
-    return report
-
-
 def failure_record(member: Member, error: str, device: torch.device) -> Record:
     """The record of a run that could not be finished."""
     seconds = {"train": member.seconds}
@@ -104,7 +97,7 @@ def _description(member: Member) -> dict[str, Any]:
 
 
 def _results(
-    member: Member, reason: StopReason, model: nn.Module, device: torch.device, on_rows: OnRows
+    member: Member, reason: StopReason, model: nn.Module, device: torch.device, on_progress: OnProgress
 ) -> dict[str, Any]:
     """The fields of a record that say what came of the run: its curve, its size, and its scores on the test bins."""
     start, spec = time.perf_counter(), member.spec
@@ -121,7 +114,7 @@ def _results(
         results |= {"state_floats": model.state_floats(longest), "state_bits": state_bits(model, longest)}
     if reason == "diverged":
         return {**results, "verdict": "diverged", "seconds": {"train": member.seconds}}
-    scores, collapsed = evaluate(model, spec, device, on_rows)
+    scores, collapsed = evaluate(model, spec, device, on_progress)
     run_verdict, first_failing_length = verdict(scores, collapsed)
     return {
         **results,
