@@ -1,4 +1,4 @@
-"""The command line: each command is a few lines that call the lab. torch is imported only where something runs."""
+"""The command line: each command is a few lines that call other modules; torch is imported only when needed."""
 
 from __future__ import annotations
 
@@ -36,16 +36,20 @@ app.command()(report)
 app.command()(repeat)
 app.command()(pack)
 
-StoreAt = Annotated[Path, typer.Option("--store", help="The folder that keeps the records.")]
+StoreAt = Annotated[Path, typer.Option("--store", help="The folder of the records.")]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", min=1, help="Processes side by side; if left out, one per core on a CPU, 1 on a GPU."),
+    typer.Option(
+        "--jobs", min=1, help="Number of parallel processes.", show_default="one per core on a CPU, 1 on a GPU"
+    ),
 ]
 Slots = Annotated[
     int | None,
-    typer.Option("--slots", min=1, help="Runs in one program; if left out, what fits on a GPU, 1 on a CPU."),
+    typer.Option(
+        "--slots", min=1, help="Runs trained as one program.", show_default="as many as fit on a GPU, 1 on a CPU"
+    ),
 ]
-Every = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]
+Checkpoint = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]
 
 
 class Noun(StrEnum):
@@ -65,7 +69,8 @@ LISTED: dict[Noun, dict[str, Entry]] = {
 
 @app.command("list")
 def list_(
-    what: Annotated[Noun | None, typer.Argument(help="Which of them; all if left out.")] = None, as_json: AsJson = False
+    what: Annotated[Noun | None, typer.Argument(help="One kind of them.", show_default="all")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List tasks, models, studies and claims."""
     nouns = [what] if what else list(Noun)
@@ -142,20 +147,25 @@ def run(
     task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
     model: Annotated[str, typer.Option("--model", help="A model's name, or module:factory.")],
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=10_000, help="Seeds 0 to N - 1.")] = 1,
-    lr: Annotated[str | None, typer.Option("--lr", help="Learning rates, as 1e-3,3e-3.")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Training steps at most.")] = None,
+    lr: Annotated[str | None, typer.Option("--lr", help="Learning rates, as 1e-3,3e-3.", show_default="0.001")] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="Most training steps.", show_default="20000")
+    ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="task.X=V, model.X=V, training.X=V or testing.X=V, V as JSON or text."),
+        typer.Option(
+            "--set",
+            help="task.X=V, model.X=V, training.X=V or testing.X=V; V is read as JSON, else as text. `assay show` lists them.",
+        ),
     ] = None,
     store: StoreAt = STORE,
     device: OnDevice = "auto",
     jobs: Jobs = None,
     slots: Slots = None,
-    checkpoint: Every = 30.0,
+    checkpoint: Checkpoint = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on a task, seed by seed, and test it, also at lengths beyond those of training."""
+    """Train a model on a task from several seeds, and test it on longer inputs too."""
     from assay.spec import run_spec
 
     options = settings(set_ or [])
@@ -164,7 +174,7 @@ def run(
             raise BadInput(f"give --{field} or --set training.{field}, not both")
     if steps is not None:
         options["training"]["steps"] = steps
-    rates = [{}] if lr is None else [{"lr": _rate(part)} for part in lr.split(",")]
+    rates = [{}] if lr is None else [{"lr": rate} for rate in _rates(lr)]
     specs = [
         run_spec(
             task,
@@ -183,16 +193,19 @@ def run(
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(help="A study's name, or the path of a .py file that ends in RUNS.")],
-    piece: Annotated[str | None, typer.Option("--piece", help="A part of a long study, as it names them.")] = None,
+    name: Annotated[str, typer.Argument(help="A study's name, or the path of a .py file that defines RUNS.")],
+    piece: Annotated[
+        str | None,
+        typer.Option("--piece", help="Only this piece of the study; `assay show NAME` lists them.", show_default="all"),
+    ] = None,
     store: StoreAt = STORE,
     device: OnDevice = "auto",
     jobs: Jobs = None,
     slots: Slots = None,
-    checkpoint: Every = 30.0,
+    checkpoint: Checkpoint = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Carry out a study; what its store already has is not repeated."""
+    """Carry out a study; runs that the store already has are skipped."""
     _carry_out(study_named(name).piece(piece), store, RunOptions(device, jobs, slots, checkpoint), as_json, _command())
 
 
@@ -242,29 +255,29 @@ def _command() -> str:
     return shlex.join(["assay", *sys.argv[1:]])
 
 
-def _rate(text: str) -> float:
+def _rates(text: str) -> list[float]:
     try:
-        return float(text)
+        return [float(part) for part in text.split(",")]
     except ValueError:
-        raise BadInput(f"--lr {text} is not valid: numbers separated by commas, as 1e-3,3e-3") from None
+        raise BadInput(f"--lr {text} is not valid: write numbers separated by single commas, as 1e-3,3e-3") from None
 
 
 def main() -> None:
-    """Run the command line: bad input ends in one line and exit code 2, never in a traceback."""
+    """Run the command line: bad input ends with one line and exit code 2, never with a traceback."""
     sys.path.append("")  # so that module:Class finds a file in the current folder
     try:
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except BadInput as error:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has left
+        sys.stderr.close()  # the reader of our output is gone
         sys.exit(141)
     except Exception as error:
-        # The option parser's own complaints; typer brings it along under a name of its own.
+        # Errors of the option parser, whose class typer does not export.
         if not hasattr(error, "format_message"):
             raise
-        said = " ".join(error.format_message().split())
-    typer.secho(f"assay: {said}", fg="red", err=True)
+        message = " ".join(error.format_message().split())
+    typer.secho(f"assay: {message}", fg="red", err=True)
     sys.exit(2)
