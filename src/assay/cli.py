@@ -155,7 +155,7 @@ def run(
         list[str] | None,
         typer.Option(
             "--set",
-            help="task.X=V, model.X=V, training.X=V or testing.X=V; V is read as JSON, else as text. `assay show` lists them.",
+            help="task.X=V, model.X=V, training.X=V or testing.X=V; V is read as JSON, else as text.",
         ),
     ] = None,
     store: StoreAt = STORE,
