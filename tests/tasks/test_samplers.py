@@ -202,11 +202,10 @@ def test_where_no_length_fits():
 @every_task
 def test_every_bin_has_inputs(task: Task):
     low, high = task.train_lengths
-    windows = task.bins(low, high)
-    assert windows[0][1:] == (low, high)
-    for window, longer in pairwise(windows):
-        assert window.low <= window.high
-        assert window.high <= longer.high
+    bins = task.bins(low, high)
+    assert (bins[0].low, bins[0].high) == (low, high)
+    for shorter, longer in pairwise(bins):
+        assert shorter.high <= longer.high
         assert task.lengths(longer.low, longer.high)
 
 
@@ -530,7 +529,8 @@ def test_index_and_symbols_are_uniform():
 
 def test_index_lookup_is_tested_at_its_longest():
     task = made("index-lookup", positions=20)
-    assert [tuple(window) for window in task.bins(*task.train_lengths)] == [("Bin0", 11, 21), ("Bin1", 21, 21)]
+    bins = [(b.name, b.low, b.high) for b in task.bins(*task.train_lengths)]
+    assert bins == [("Bin0", 11, 21), ("Bin1", 21, 21)]
 
 
 def test_points_are_unit_vectors_with_fair_labels():

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from assay.rng import Rng
-from assay.tasks.task import DEAD, Task, Window, columns, real, symbols_named
+from assay.tasks.task import DEAD, Bin, Task, columns, real, symbols_named
 
 
 class IndexLookup(Task):
@@ -60,5 +60,6 @@ class IndexLookup(Task):
     def fits(self, length: int) -> bool:
         return 2 <= length <= self.positions + 1
 
-    def bins(self, low: int, high: int) -> tuple[Window, ...]:
-        return Window("Bin0", low, high), Window("Bin1", self.positions + 1, self.positions + 1)
+    def bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        longest = self.positions + 1
+        return Bin(name="Bin0", low=low, high=high), Bin(name="Bin1", low=longest, high=longest)

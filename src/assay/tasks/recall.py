@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from assay.rng import Rng
-from assay.tasks.task import IGNORE, Task, Window, columns, symbols_named
+from assay.tasks.task import IGNORE, Bin, Task, columns, doubling_bins, symbols_named
 
 
 class Bindings(Task):
@@ -101,10 +101,8 @@ class Recall(Bindings):
     def fits(self, length: int) -> bool:
         return length % 2 == 1 and 3 <= length <= 2 * self.keys - 1
 
-    def bins(self, low: int, high: int) -> tuple[Window, ...]:
-        longest = max(high, 2 * self.keys - 1)
-        windows = (Window(w.name, w.low, min(w.high, longest)) for w in super().bins(low, high))
-        return tuple(window for window in windows if window.low <= window.high)
+    def bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        return doubling_bins(low, high, longest=max(high, 2 * self.keys - 1))
 
 
 class MultiQueryRecall(Bindings):
@@ -153,9 +151,9 @@ class MultiQueryRecall(Bindings):
     def fits(self, length: int) -> bool:
         return length % 2 == 0 and length >= 4 * self.pairs_bound
 
-    def bins(self, low: int, high: int) -> tuple[Window, ...]:
-        longer = (Window(f"Bin{i}", high << i, high << i) for i in (1, 2, 3))
-        return Window("Bin0", low, high), *longer
+    def bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        longer = (Bin(name=f"Bin{i}", low=high << i, high=high << i) for i in (1, 2, 3))
+        return Bin(name="Bin0", low=low, high=high), *longer
 
 
 @cache

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine, RegularTask, Walks
-from assay.tasks.task import DEAD, IGNORE, Task, Window
+from assay.tasks.task import DEAD, IGNORE, Bin, Task
 
 
 class Parity(RegularTask):
@@ -34,9 +34,10 @@ class Periodic(RegularTask):
 
     train_lengths: ClassVar[tuple[int, int]] = (2, 500)
 
-    def bins(self, low: int, high: int) -> tuple[Window, ...]:
-        longer = (Window(f"Bin{i}", times * high + 1, times * high * 6 // 5) for i, times in enumerate((1, 2, 4), 1))
-        return Window("Bin0", low, high), *longer
+    def bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        starts = enumerate((high, 2 * high, 4 * high), 1)
+        longer = (Bin(name=f"Bin{i}", low=start + 1, high=start * 6 // 5) for i, start in starts if start >= 5)
+        return Bin(name="Bin0", low=low, high=high), *longer
 
 
 class EvenAs(Periodic):

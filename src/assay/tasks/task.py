@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int, Shaped
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from assay.description import BadInput, Description
@@ -19,6 +20,8 @@ from assay.rng import Rng
 PAD = 0  # the token to the right of every sequence; symbol number i of a task is token i + 1
 IGNORE = -100  # the target where nothing is asked (the number that torch's cross-entropy skips)
 DEAD = "dead"  # the answer to a prefix that no continuation brings into the language
+LONGEST = 100_000  # the longest input of any run
+Length = Annotated[int, Field(ge=1, le=LONGEST)]
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,29 @@ class Shape(NamedTuple):
     answers: int
 
 
-class Window(NamedTuple):
+class Bin(Description):
     """A named range of input lengths, both ends included."""
 
+    kind: ClassVar[str] = "bin"
     name: str
-    low: int
-    high: int
+    low: Length
+    high: Length
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Bin:
+        if self.low > self.high:
+            raise ValueError(f"{self.name}: lengths {self.low} to {self.high} are in the wrong order")
+        return self
+
+
+def doubling_bins(low: int, high: int, longest: int | None = None) -> tuple[Bin, ...]:
+    """Bin0 from low to high and three bins of ever longer inputs; none is longer than `longest`."""
+    ends = [high, 2 * high, 4 * high, max(8 * high, 1024)]
+    if longest is not None:
+        ends = [min(end, longest) for end in ends]
+    starts = [low, high + 1, 2 * high + 1, 4 * high + 1]
+    ranges = enumerate(zip(starts, ends, strict=True))
+    return tuple(Bin(name=f"Bin{i}", low=start, high=end) for i, (start, end) in ranges if start <= end)
 
 
 def real(inputs: Shaped[Tensor, "rows time *features"]) -> Bool[Tensor, "rows time"]:
@@ -145,14 +165,9 @@ class Task(Description, ABC):
         """What was worked out before: a study asks the same of a task for every one of its runs."""
         return {}
 
-    def bins(self, low: int, high: int) -> tuple[Window, ...]:
-        """The test bins that go with training on lengths low to high: Bin0 alike, the others ever longer."""
-        return (
-            Window("Bin0", low, high),
-            Window("Bin1", high + 1, 2 * high),
-            Window("Bin2", 2 * high + 1, 4 * high),
-            Window("Bin3", 4 * high + 1, max(8 * high, 1024)),
-        )
+    def bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        """The test bins for training on lengths low to high: Bin0 has these lengths, the others longer ones."""
+        return doubling_bins(low, high)
 
     def log2_inputs(self, length: int) -> float:
         """How many inputs of this length there are, or of the rarer label, as a power of two; never too high.
