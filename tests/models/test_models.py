@@ -264,7 +264,7 @@ def test_state_of_a_hybrid_is_the_sum_of_its_parts():
 
 
 def test_hybrid_runs_its_mixers_in_their_order():
-    kinds = [(block.mixer.op or "attention") for block in HYBRID.build().blocks]
+    kinds = [(block.mixer.operator or "attention") for block in HYBRID.build().blocks]
     assert kinds == [
         "attention",
         "linear_attention",
