@@ -12,27 +12,10 @@ from assay.description import BadInput, Description, digest
 from assay.models import named_model, read_model
 from assay.models.skeleton import Architecture
 from assay.tasks import named_task, read_task
-from assay.tasks.task import Task
+from assay.tasks.task import LONGEST, Bin, Length, Task
 
-LONGEST = 100_000
-Length = Annotated[int, Field(ge=1, le=LONGEST)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Schedule = Literal["constant", "linear", "cosine"]
-
-
-class Bin(Description):
-    """A named range of input lengths, both ends included."""
-
-    kind: ClassVar[str] = "bin"
-    name: str
-    low: Length
-    high: Length
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Bin:
-        if self.low > self.high:
-            raise ValueError(f"{self.name}: lengths {self.low} to {self.high} are in the wrong order")
-        return self
 
 
 def _named_apart(bins: tuple[Bin, ...]) -> tuple[Bin, ...]:
@@ -154,8 +137,8 @@ def run_spec(
     if lengths[1] > LONGEST:
         raise BadInput(f"training.lengths = {list(lengths)} is not valid: at most {LONGEST:,}")
     asked.lengths(*lengths)
-    windows = [w for w in asked.bins(*lengths) if any(asked.fits(n) for n in range(w.low, w.high + 1))]
-    testing.setdefault("bins", tuple(Bin(name=w.name, low=w.low, high=w.high) for w in windows))
+    bins = asked.bins(*lengths)
+    testing.setdefault("bins", tuple(b for b in bins if any(asked.fits(n) for n in range(b.low, b.high + 1))))
     training.setdefault("validation", _validation(asked, *lengths))
     return RunSpec(task=asked, model=machine, training=Training(**training), testing=Testing(**testing), seed=seed)
 
@@ -166,7 +149,8 @@ def _validation(task: Task, low: int, high: int) -> Bins:
     Val1 ends in the middle of Bin1, so that a run can only be steered by lengths well below those of Bin2 and Bin3.
     """
     bins = [Bin(name="Val0", low=low, high=high)]
-    longer = [n for window in task.bins(low, high)[1:2] for n in range(window.low, (window.low + window.high) // 2 + 1)]
+    second = [b for b in task.bins(low, high) if b.name == "Bin1"]
+    longer = [n for b in second for n in range(b.low, (b.low + b.high) // 2 + 1)]
     if any(n > high and task.fits(n) for n in longer):
         bins.append(Bin(name="Val1", low=longer[0], high=longer[-1]))
     return tuple(bins)

@@ -128,9 +128,9 @@ def _results(
 
 def backends(model: nn.Module) -> dict[str, str]:
     """The implementation that each operator of a model runs with."""
-    layers = [m for m in model.modules() if getattr(m, "op", "")]
+    layers = [m for m in model.modules() if getattr(m, "operator", "")]
     device = next(model.parameters()).device
-    sizes = {str(layer.op): int(getattr(layer, "dim", 1)) for layer in layers}
+    sizes = {str(layer.operator): int(getattr(layer, "dim", 1)) for layer in layers}
     return {op: ops.chosen(op, "auto", device, size) for op, size in sizes.items()} or {"model": "torch"}
 
 

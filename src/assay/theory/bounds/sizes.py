@@ -196,7 +196,7 @@ class Recipe:
 
 
 def _turns(mixer: Mixer) -> bool:
-    return bool(getattr(mixer, "turns", False))
+    return bool(getattr(mixer, "rotates", False))
 
 
 # -- constructions -------------------------------------------------------------------------------------------------
