@@ -46,9 +46,7 @@ def test_the_first_process_on_a_machine_gives_the_bits_of_the_second(tmp_path: P
 def test_a_kernel_needs_no_folder_that_can_be_written(tmp_path: Path):
     expected = digest("elman")
     (tmp_path / "file").touch()
-    fallback = (
-        Path(ops.__file__).parent / "cpu" / "__pycache__"
-    )  # numba's own choice; it would miss a change in lanes.py
+    fallback = Path(ops.__file__).parent / "cpu" / "__pycache__"  # numba's choice; it would miss a change in lanes.py
     files = set(fallback.glob("*.nb[ci]"))
     assert digest_in_new_process("elman", tmp_path / "file") == expected
     assert set(fallback.glob("*.nb[ci]")) == files
