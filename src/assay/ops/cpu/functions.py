@@ -11,7 +11,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from assay.ops.cpu.jit import inline
+from assay.ops.cpu.jit import INLINE, inline
 from assay.ops.cpu.vector import Vector, clamp, floor, half_of_two_to
 
 
@@ -76,4 +76,4 @@ def _by_type(index):
 
 
 for _index, _name in enumerate((exp, sigmoid, tanh)):
-    overload(_name)(_by_type(_index))
+    overload(_name, jit_options=INLINE)(_by_type(_index))
