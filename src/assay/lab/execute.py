@@ -128,7 +128,7 @@ def backends(model: nn.Module) -> dict[str, str]:
     layers = [m for m in model.modules() if getattr(m, "op", "")]
     device = next(model.parameters()).device
     sizes = {str(layer.op): int(getattr(layer, "dim", 1)) for layer in layers}
-    return {op: ops.chosen(op, "auto", device, size) for op, size in sizes.items()} or {"model": "torch"}
+    return {op: ops.backend_for(op, "auto", device, size) for op, size in sizes.items()} or {"model": "torch"}
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from assay import ops
 
 def _as_torch(op: str, x: Tensor) -> bool:
     """Whether there is no kernel to call: then torch's own layer spares the views that an op needs."""
-    return ops.chosen(op, "auto", x.device) == "reference"
+    return ops.backend_for(op, "auto", x.device) == "reference"
 
 
 class Linear(nn.Linear):

@@ -25,12 +25,13 @@ from assay.ops.cpu.lanes import (
     times,
 )
 from assay.ops.cpu.vector import LANES, load, store, zero
+from assay.ops.fast_weights import written_parts
 from assay.ops.grouped import group_sum, or_zeros
 
 Tensors = tuple[Tensor, ...]
 
 
-def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **flags: bool) -> Tensors:
+def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **flags: bool | str) -> Tensors:
     """y and the final matrices; then, by block: softmax(q) and softmax(k); beta; (q - k) W; states to start from."""
     B, H, T, D = x.shape
     M, blocks = 3 * D + 4, blocks_of(B, 1, H)
@@ -46,21 +47,21 @@ def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **fla
     )
 
 
-def forward(made: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, **fixed: bool) -> None:
+def forward(made: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, fixed: str) -> None:
     y, *finals, qk, beta, m, starts = made
     D = x.shape[-1]
     final = x.new_empty(*x.shape[:2], D, 3 * D + 4)
     steps = segment(x.shape[2], D * (3 * D + 4), x)
     saved = (qk.flatten(2), beta.flatten(2), m.flatten(2), starts.flatten(2))
     scratch = (D * (3 * D + 4) + 2 * D + 2 * (3 * D + 4)) * LANES
-    written = torch.tensor([not fixed[f"fixed_{part}"] for part in "yqkb"])
+    written = torch.tensor(written_parts(fixed))
     launch(_forward, len(qk), scratch, x, torch.cat(W, -1), y, final, *saved, steps, read_after_write, written)
     for out, part in zip(finals, final.split([D, D, D, 4], -1), strict=True):
         out.copy_(part)
 
 
-def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, **fixed: bool) -> Tensors:
-    """What is fixed has a beta of 0 on record, from which everything follows."""
+def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, fixed: str) -> Tensors:
+    """A part that is fixed has a saved beta of 0, so that its gradients come out right without `fixed`."""
     _, _, _, _, _, qk, beta, m, starts = made
     dy, *dfinal = grads
     final = torch.cat([or_zeros(grad, out) for grad, out in zip(dfinal, made[1:5], strict=True)], -1)

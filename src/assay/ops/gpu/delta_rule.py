@@ -21,7 +21,7 @@ from assay.ops.gpu.chunks import (
     store_turned,
     walks,
 )
-from assay.ops.gpu.linear import outputs_of_chunk, outputs_of_chunks, starts_like
+from assay.ops.gpu.linear_attention_chunks import outputs_of_chunk, outputs_of_chunks, starts_like
 
 Tensors = tuple[Tensor, ...]
 

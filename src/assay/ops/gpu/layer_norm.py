@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.ops.gpu.common import MULTIPROCESSORS, load, padded
-from assay.ops.rules import state_dtype
+from assay.ops.operator import state_dtype
 
 EPS = tl.constexpr(1e-5)
 TILE_BYTES = 16384  # of the state's type; the backward pass holds four such tiles and takes half
