@@ -6,6 +6,7 @@ sum of them. An input with T is a sequence, one with G a weight (the rows of a g
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ class Checked(NamedTuple):
 
 def scaled(weight: Tensor) -> Tensor:
     """Divided so that a product with a random vector has entries of the same size as the vector."""
-    return weight / max(1, *weight.shape[2:]) ** 0.5
+    return weight / math.sqrt(max(1, *weight.shape[2:]))
 
 
 @dataclass(frozen=True, eq=False)
