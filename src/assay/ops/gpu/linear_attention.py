@@ -15,9 +15,9 @@ def outputs(q: Tensor, k: Tensor, v: Tensor, W: Tensor) -> Tensors:
     return torch.empty_like(v), torch.empty_like(W), chunks.starts_like(q, v, W)
 
 
-def forward(made: Tensors, q: Tensor, k: Tensor, v: Tensor, W: Tensor) -> None:
-    chunks.forward(made, q, k, v, None, W)
+def forward(results: Tensors, q: Tensor, k: Tensor, v: Tensor, W: Tensor) -> None:
+    chunks.forward(results, q, k, v, None, W)
 
 
-def backward(made: Tensors, grads: Tensors, q: Tensor, k: Tensor, v: Tensor, W: Tensor) -> Tensors:
-    return chunks.backward(made, grads, q, k, v, None, W)
+def backward(results: Tensors, grads: Tensors, q: Tensor, k: Tensor, v: Tensor, W: Tensor) -> Tensors:
+    return chunks.backward(results, grads, q, k, v, None, W)
