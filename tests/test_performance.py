@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from assay.ops.rules import RULES
+from assay.ops import OPERATORS
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -89,7 +89,7 @@ def test_the_command_measures_every_op(tmp_path: Path):
     record = json.loads((tmp_path / "ops.json").read_text())
     assert record["commit"] == "abc"
     assert record["copy_gb_per_s"] > 0
-    assert {row["op"] for row in record["rows"]} == set(RULES)
+    assert {row["op"] for row in record["rows"]} == set(OPERATORS)
     for measured in record["rows"]:
         assert "failed" not in measured, measured["failed"]
         assert measured["forward_ms"] > 0

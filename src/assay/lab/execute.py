@@ -131,7 +131,7 @@ def backends(model: nn.Module) -> dict[str, str]:
     layers = [m for m in model.modules() if getattr(m, "operator", "")]
     device = next(model.parameters()).device
     sizes = {str(layer.operator): int(getattr(layer, "dim", 1)) for layer in layers}
-    return {op: ops.chosen(op, "auto", device, size) for op, size in sizes.items()} or {"model": "torch"}
+    return {name: ops.backend_for(name, "auto", device, size) for name, size in sizes.items()} or {"model": "torch"}
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from assay import ops
 
 def _as_torch(operator: str, x: Tensor) -> bool:
     """Whether the operator has no kernel here: then torch's layer avoids the views that the operator needs."""
-    return ops.chosen(operator, "auto", x.device) == "reference"
+    return ops.backend_for(operator, "auto", x.device) == "reference"
 
 
 class Linear(nn.Linear):

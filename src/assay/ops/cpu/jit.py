@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +21,14 @@ import numba
 import torch
 from torch import Tensor
 
+from assay.ops.cpu.scratch import DEBUG, Layout, allocate
+
 # Sums may be reordered and multiplications fused, for vector instructions; NaN and Inf keep their meaning.
 FASTMATH = {"contract", "reassoc", "nsz", "arcp", "afn"}
+
+if DEBUG:  # compiled with checks, and kept apart from kernels without them
+    numba.config.BOUNDSCHECK = 1
+    numba.config.CACHE_DIR = os.path.join(numba.config.CACHE_DIR or tempfile.gettempdir(), "assay-debug")
 
 # All functions that a kernel calls are inlined. Otherwise numba compiles them twice, alone and with the kernel, and the
 # copies round differently: the process that compiles the kernel runs the first, a process that loads it the second.
@@ -87,15 +94,17 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_pool.forget)
 
 
-def launch(run: Callable[..., None], blocks: int, scratch: int, *arguments: Tensor | int | bool) -> None:
-    """Call run(start, stop, scratch, *arguments) on ranges of the blocks, one per thread of torch's; each with its own
-    uninitialised scratch, `scratch` numbers of the first argument's type."""
+def launch(run: Callable[..., None], blocks: int, layout: Layout, *arguments: Tensor | int | bool) -> None:
+    """Call run(start, stop, scratch, *arguments) on ranges of the blocks, one per thread of torch's.
+
+    Each has scratch memory of its own, of the first tensor's type.
+    """
     first = next(x for x in arguments if isinstance(x, Tensor))
     threads = max(1, min(torch.get_num_threads(), blocks))
-    rooms = torch.empty(threads, scratch, dtype=first.dtype).numpy()
+    scratch = allocate(layout, threads, first.dtype)
     arrays = [x.detach().numpy() if isinstance(x, Tensor) else x for x in arguments]
     edges = [blocks * i // threads for i in range(threads + 1)]
-    calls: list[tuple[Any, ...]] = [(edges[i], edges[i + 1], rooms[i], *arrays) for i in range(threads)]
+    calls: list[tuple[Any, ...]] = [(edges[i], edges[i + 1], scratch[i], *arrays) for i in range(threads)]
     waiting = [_pool.of(threads - 1).submit(run, *call) for call in calls[1:]]
     run(*calls[0])
     for other in waiting:

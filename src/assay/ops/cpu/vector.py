@@ -13,7 +13,8 @@ from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, models, overload, register_model
 
-LANES = 16
+from assay.ops.cpu.jit import inline
+from assay.ops.cpu.scratch import DEBUG, LANES
 
 
 class Vector(types.Type):
@@ -40,7 +41,7 @@ def _pointer(context, builder, signature, args):
 
 
 @intrinsic
-def load(typing, x, n):
+def _load(typing, x, n):
     def emit(context, builder, signature, args):
         pointer, align = _pointer(context, builder, signature, args)
         return builder.load(pointer, align=align)
@@ -49,13 +50,30 @@ def load(typing, x, n):
 
 
 @intrinsic
-def store(typing, x, n, v):
+def _store(typing, x, n, v):
     def emit(context, builder, signature, args):
         pointer, align = _pointer(context, builder, signature, args)
         builder.store(args[2], pointer, align=align)
         return context.get_dummy_value()
 
     return types.void(x, types.intp, Vector(x.dtype)), emit
+
+
+@inline
+def _checked_load(x, n):
+    if n < 0 or (n + 1) * LANES > len(x):
+        raise IndexError("a vector is read outside of its area")
+    return _load(x, n)
+
+
+@inline
+def _checked_store(x, n, v):
+    if n < 0 or (n + 1) * LANES > len(x):
+        raise IndexError("a vector is written outside of its area")
+    _store(x, n, v)
+
+
+load, store = (_checked_load, _checked_store) if DEBUG else (_load, _store)
 
 
 @intrinsic
