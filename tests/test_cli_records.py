@@ -84,7 +84,7 @@ def test_another_outcome_where_seeds_disagreed_is_none(made: tuple[Path, list[Re
     ("words", "said"),
     [
         (["elmann", "parity"], "no variant 'elmann'; did you mean 'elman'?"),
-        (["elman", "parrity"], "elman was not asked 'parrity'; did you mean 'parity'?"),
+        (["elman", "parrity"], "elman was not run on 'parrity'; did you mean 'parity'?"),
         (["elman", "parity", "--lr", "5"], "--lr 5 is not recorded; choose from: 0.001, 0.01"),
         (["elman", "parity", "--device", "tpu"], "unknown device 'tpu'"),
     ],

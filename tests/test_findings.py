@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from assay.analysis.findings import judge
+from assay.analysis.settings import chosen, learned_at, learned_up_to, perfect_up_to, settings
 from assay.description import BadInput
-from assay.findings import Expectation, Finding, chosen, judge, learned_at, learned_up_to, right_up_to, settings
+from assay.findings import Expectation, Finding, Outcome
 from assay.record import Point, Record, Score
 from assay.spec import run_spec
 from assay.studies import study_named
@@ -23,12 +25,18 @@ def record(
         for i in range(3)
     )
     point = Point(step=steps, loss=0.1, sequences={"Val0": valid}, answers={"Val0": valid})
-    stopped = "solved" if valid == 1 else "steps"
-    said = {"verdict": "solved" if right == 3 else "partly solved", "stopped": stopped, "steps": steps}
-    return Record(digest=spec.digest, spec=spec.plain(), scores=scores, curve=(point,), **said)
+    return Record(
+        digest=spec.digest,
+        spec=spec.plain(),
+        scores=scores,
+        curve=(point,),
+        verdict="solved" if right == 3 else "partly solved",
+        stopped="solved" if valid == 1 else "steps",
+        steps=steps,
+    )
 
 
-def finding(**outcomes: str) -> Finding:
+def finding(**outcomes: Outcome) -> Finding:
     expects = tuple(
         Expectation(task="parity", variant=variant, outcome=outcome) for variant, outcome in outcomes.items()
     )
@@ -36,7 +44,7 @@ def finding(**outcomes: str) -> Finding:
 
 
 @pytest.mark.parametrize(
-    ("right", "outcome", "verdict"),
+    ("right", "outcome", "status"),
     [
         ([2, 2, 3, 0], "learns", "holds"),
         ([2, 1, 3, 0], "learns", "holds"),
@@ -47,32 +55,32 @@ def finding(**outcomes: str) -> Finding:
         ([2, 2, 1, 0], "fails", "does not hold"),
     ],
 )
-def test_a_verdict_follows_from_the_seeds_that_are_right_up_to_bin1(right: list[int], outcome: str, verdict: str):
+def test_the_status_follows_from_the_seeds_that_are_perfect_up_to_bin1(right: list[int], outcome: Outcome, status: str):
     (judged,) = judge([finding(gru=outcome)], {"gru": [record(seed, r) for seed, r in enumerate(right)]})
-    assert judged.verdict() == verdict
+    assert judged.status() == status
     assert judged.evidence[0].count() == sum(r >= 2 for r in right)
 
 
 def test_a_finding_about_several_variants_takes_all_of_them():
     records = {"gru": [record(0, 3)], "narrow": [record(0, 0)], "unborn": []}
-    assert judge([finding(gru="learns", narrow="fails")], records)[0].verdict() == "holds"
-    assert judge([finding(gru="learns", narrow="learns")], records)[0].verdict() == "in part"
-    assert judge([finding(gru="fails", narrow="learns")], records)[0].verdict() == "does not hold"
-    assert judge([finding(gru="learns", unborn="learns")], records)[0].verdict() == "under way"
-    assert judge([finding(unborn="learns")], records)[0].verdict() == "not tested"
+    assert judge([finding(gru="learns", narrow="fails")], records)[0].status() == "holds"
+    assert judge([finding(gru="learns", narrow="learns")], records)[0].status() == "in part"
+    assert judge([finding(gru="fails", narrow="learns")], records)[0].status() == "does not hold"
+    assert judge([finding(gru="learns", unborn="learns")], records)[0].status() == "under way"
+    assert judge([finding(unborn="learns")], records)[0].status() == "not tested"
     with pytest.raises(BadInput, match="'grue', which is no variant; did you mean 'gru'"):
         judge([finding(grue="learns")], records)
 
 
 @pytest.mark.parametrize(("outcome", "end"), [("diverges", "diverged"), ("collapses", "collapsed")])
-def test_divergence_and_collapse_are_counted_over_all_settings(outcome: str, end: str):
+def test_divergence_and_collapse_are_counted_over_all_settings(outcome: Outcome, end: str):
     good = [record(seed, 3, lr=0.001) for seed in range(9)]
     bad = record(0, 0, valid=0.0, lr=0.1).model_copy(update={"verdict": end})
     (judged,) = judge([finding(gru=outcome)], {"gru": [*good, bad]})
-    assert (judged.verdict(), judged.evidence[0].count(), len(judged.evidence[0].runs)) == ("holds", 1, 10)
+    assert (judged.status(), judged.evidence[0].count(), len(judged.evidence[0].runs)) == ("holds", 1, 10)
     (judged,) = judge([finding(gru=outcome)], {"gru": [*good, record(9, 3, lr=0.001), bad]})
-    assert judged.verdict() == "does not hold", "one of eleven is less than a tenth"
-    assert judge([finding(gru=outcome)], {"gru": []})[0].verdict() == "not tested"
+    assert judged.status() == "does not hold", "one of eleven is less than a tenth"
+    assert judge([finding(gru=outcome)], {"gru": []})[0].status() == "not tested"
 
 
 def test_without_a_task_runs_on_all_tasks_are_counted():
@@ -118,13 +126,14 @@ def test_settings_differ_in_more_than_the_seed():
 
 def test_nearly_all_is_learned_and_not_perfect():
     def scored(share: float) -> Record:
-        made = record(0, 3)
-        return made.model_copy(update={"scores": tuple(s.model_copy(update={"sequences": share}) for s in made.scores)})
+        whole = record(0, 3)
+        scores = tuple(score.model_copy(update={"sequences": share}) for score in whole.scores)
+        return whole.model_copy(update={"scores": scores})
 
     assert [learned_up_to(scored(share), "Bin2") for share in (0.94, 0.95, 1.0)] == [False, True, True]
-    assert [right_up_to(scored(share), "Bin2") for share in (0.94, 0.95, 1.0)] == [False, False, True]
+    assert [perfect_up_to(scored(share), "Bin2") for share in (0.94, 0.95, 1.0)] == [False, False, True]
     (judged,) = judge([finding(gru="learns")], {"gru": [scored(0.95)]})
-    assert (judged.verdict(), judged.verdict(1.0)) == ("holds", "does not hold")
+    assert (judged.status(), judged.status(1.0)) == ("holds", "does not hold")
     assert (judged.evidence[0].count(), judged.evidence[0].count(1.0)) == (1, 0)
 
 
@@ -166,12 +175,12 @@ def test_a_setting_is_chosen_by_the_states_that_were_tested():
     assert chosen([*kept, *ends]) == tuple(kept)
 
 
-def test_right_up_to_a_bin_means_all_before_it_too():
-    assert [right_up_to(record(0, 2), f"Bin{i}") for i in range(3)] == [True, True, False]
+def test_perfect_up_to_a_bin_means_all_before_it_too():
+    assert [perfect_up_to(record(0, 2), f"Bin{i}") for i in range(3)] == [True, True, False]
     holed = record(0, 3).model_copy(update={"scores": record(0, 3).scores[1:]})
-    assert not right_up_to(holed, "Bin1"), "a bin that was not tested is not right"
+    assert not perfect_up_to(holed, "Bin1"), "a bin that was not tested is not right"
     with pytest.raises(BadInput, match="parity was not tested in 'Bin7'"):
-        right_up_to(record(0, 3), "Bin7")
+        perfect_up_to(record(0, 3), "Bin7")
 
 
 def test_the_first_paper_s_study_is_whole_and_what_it_says_is_about_its_runs():
@@ -180,7 +189,7 @@ def test_the_first_paper_s_study_is_whole_and_what_it_says_is_about_its_runs():
     assert len(set(digests.values())) == len(study.runs) == 4730
     for parts in (study.pieces, study.variants):
         assert sorted(id(run) for runs in parts.values() for run in runs) == sorted(digests)
-    assert all(max(window.high for window in run.testing.bins) >= 1000 for run in study.runs)
+    assert all(max(bin_.high for bin_ in run.testing.bins) >= 1000 for run in study.runs)
     assert {name for comparison in study.comparisons for name in comparison.variants} == set(study.variants)
     asked = {variant: {run.task.kind for run in runs} for variant, runs in study.variants.items()}
     for comparison in study.comparisons:
@@ -188,4 +197,4 @@ def test_the_first_paper_s_study_is_whole_and_what_it_says_is_about_its_runs():
     pairs = {(run.task.kind, variant) for variant, runs in study.variants.items() for run in runs}
     assert {(e.task, e.variant) for f in study.findings for e in f.expects if e.task} <= pairs
     nothing = dict.fromkeys(study.variants, ())
-    assert all(judged.verdict() == "not tested" for judged in judge(study.findings, nothing))
+    assert all(judged.status() == "not tested" for judged in judge(study.findings, nothing))

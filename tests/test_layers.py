@@ -10,10 +10,12 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "assay"
 ORDER = [
     "description", "registry", "rng", "record", "findings", "ops", "tasks", "models", "theory", "spec", "lab",
-    "studies", "report", "terminal", "cli_options", "cli_theory", "cli_records", "cli",
+    "studies", "analysis", "report", "terminal", "cli_options", "cli_theory", "cli_records", "cli",
 ]  # fmt: skip
 MAY_IMPORT = {layer: set(ORDER[: i + 1]) for i, layer in enumerate(ORDER)}
-MAY_IMPORT["report"] = {"report", "findings", "record", "description"}
+MAY_IMPORT["findings"] -= {"record"}
+MAY_IMPORT["analysis"] -= {"lab"}
+MAY_IMPORT["report"] = {"report", "analysis", "findings", "record", "description"}
 MAY_IMPORT["tasks"] -= {"ops", "record", "findings"}
 MAY_IMPORT["models"] -= {"tasks", "record", "findings"}
 MAY_IMPORT["__init__"] = set(ORDER)

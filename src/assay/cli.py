@@ -122,13 +122,15 @@ def show(
 
 
 def _explain_study(console: Any, name: str) -> None:
-    asked = study_named(name)
-    console.print(f"[bold]{name}[/], {len(asked.runs):,} runs")
-    console.print(asked.about, markup=False)
-    if asked.pieces:
+    from assay.analysis.summary import piece_sizes
+
+    study = study_named(name)
+    console.print(f"[bold]{name}[/], {len(study.runs):,} runs")
+    console.print(study.about, markup=False)
+    if study.pieces:
         console.print("\npieces, each with --piece NAME:")
-    for piece, runs in asked.pieces.items():
-        console.print(f"  {piece}: {len(runs):,} runs", markup=False)
+    for piece, runs in piece_sizes(study).items():
+        console.print(f"  {piece}: {runs:,} runs", markup=False)
 
 
 def _explain(console: Any, name: str, part: str, text: str | None, options: dict[str, Any]) -> None:
@@ -219,11 +221,11 @@ class RunOptions(NamedTuple):
 
 
 def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_json: bool, command: str) -> None:
+    from assay.analysis.cells import cells
     from assay.lab.carry_out import carry_out, local_engine
     from assay.lab.device import parse_device
     from assay.lab.plan import Plan
     from assay.record import Store
-    from assay.report.tables import cells
     from assay.terminal import LiveProgress, console, show
 
     device = parse_device(options.device)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,25 +14,6 @@ from assay.theory.registry import CLAIMS, claim_named
 
 if TYPE_CHECKING:
     from assay.theory.claim import Claim
-
-
-def report_theory(record: Path, folder: Path) -> None:
-    from assay.report.theory import write
-    from assay.terminal import console
-
-    try:
-        data = json.loads(record.read_text())
-    except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        raise BadInput(
-            f"cannot read the record of theory at {record}: {said}; scripts/measure-theory makes one"
-        ) from None
-    if not isinstance(data, dict) or not {"claims", "precision", "attention", "bits", "depth", "made"} <= set(data):
-        raise BadInput(f"{record} is not a record of theory; scripts/measure-theory makes one")
-    claims = {row["claim"]: claim_named(row["claim"]) for row in data["claims"]}
-    with console(stderr=True).status("drawing"):
-        files = write(data, {name: (claim.source, claim.statement) for name, claim in claims.items()}, folder)
-    typer.echo(f"wrote {len(files)} files from {record.name}; open {folder / 'index.html'}")
 
 
 def prove(

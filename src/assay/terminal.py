@@ -14,10 +14,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from assay.analysis.cells import Cell, bins
 from assay.lab.engines.engine import Event
 from assay.lab.status import EvaluationStatus, Status
 from assay.record import Record
-from assay.report.tables import Cell, bins, or_dash, percent
+from assay.report.text import in_percent, or_dash, percent
 
 if TYPE_CHECKING:
     from assay.theory.bounds.sizes import Size
@@ -183,7 +184,7 @@ def show(console: Console, of: Sequence[Cell]) -> None:
             escape(cell.model),
             *([escape(cell.setting)] if settings else []),
             f"{len(cell.solved)}/{len(cell.records)}",
-            cell.interval_in_percent,
+            in_percent(cell.interval),
             *(percent(cell.accuracy(name)) for name in named),
             or_dash(cell.first_failing_length),
             or_dash(cell.steps_to_solve),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from assay.cli_records import about_study
-from assay.record import LengthScore, Point, Record, Score
-from assay.report.study import write
+from assay.analysis.subjects import StudyRecords
+from assay.record import LengthScore, Point, Record, Score, Verdict
+from assay.report import write_page
 from assay.spec import RunSpec
 from assay.studies import Study, study_named
 
@@ -73,20 +74,20 @@ FINDINGS = [
 ]
 '''
 
-ENDS = ("solved", "partly solved", "partly solved", "collapsed", "censored", "diverged")
+ENDS: tuple[Verdict, ...] = ("solved", "partly solved", "partly solved", "collapsed", "censored", "diverged")
 DRAW = 70  # one that shows every case
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def study(folder: Path) -> Study:
+def load_study(folder: Path) -> Study:
     path = folder / "mine.py"
     path.write_text(SOURCE)
-    return study_named(str(path))
+    return replace(study_named(str(path)), name="mine.py")
 
 
-def page(asked: Study, records: list[Record], folder: Path) -> Path:
+def page(study: Study, records: list[Record], folder: Path) -> Path:
     """The page of these records, in a folder."""
-    write(about_study("mine.py", asked), records, len(asked.runs) - len(records), folder)
+    write_page(StudyRecords(study, Path("store"), records), folder)
     return folder
 
 
@@ -98,7 +99,7 @@ def failed(record: Record) -> Record:
 
 def made_up(run: RunSpec) -> Record:
     """A record in which everything is consistent, and the same at every call."""
-    named = f"{run.task.kind} {run.model.name} {len(run.model.mixers)} {run.training.lr} {run.seed}"
+    named = f"{run.task.kind} {run.model.name} {len(run.plain()['model']['mixers'])} {run.training.lr} {run.seed}"
     chance = random.Random(f"{named} {DRAW}")
     end = chance.choice(ENDS)
     right = {"solved": 3, "partly solved": chance.choice((1, 2))}.get(end, 0)

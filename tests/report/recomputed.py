@@ -13,15 +13,18 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from assay import tasks
 from assay.record import Record
 from assay.studies import Study
 
 BINS = ["Bin0", "Bin1", "Bin2"]
 Table = list[list[str]]
-TASKS = [
-    ["task", "asks", "trained on", "test bins", "validated to", "steps", "batch"],
-    ["parity", "is the number of 1s even?", "2-10", "2-10, 12-20, 22-30", "15", "1,000-2,000", "32"],
-    ["dyck-1", "is a bracket open?", "2-10", "2-10, 12-20, 22-30", "15", "1,000-2,000", "32"],
+ENTRIES = tasks.TASKS.entries
+FINDINGS = "Findings of the paper, and what the records show"
+SETUPS = [
+    ["task", "on the command line", "question", "trained on", "test bins", "validated to", "steps", "batch"],
+    ["parity", "parity", ENTRIES["parity"].summary, "2-10", "2-10, 12-20, 22-30", "15", "1,000-2,000", "32"],
+    ["Dyck-1", "dyck-1", ENTRIES["dyck-1"].summary, "2-10", "2-10, 12-20, 22-30", "15", "1,000-2,000", "32"],
 ]
 
 
@@ -87,19 +90,19 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 class Plain:
     """The records of a study as JSON data, by variant, task and learning rate."""
 
-    def __init__(self, asked: Study, records: list[Record]) -> None:
+    def __init__(self, study: Study, records: list[Record]) -> None:
         found = {record.digest: json.loads(record.model_dump_json()) for record in records}
         self.all = list(found.values())
         self.runs: dict[tuple[str, str], dict[float, list[dict[str, Any]]]] = {}
-        for variant, runs in asked.variants.items():
+        for variant, runs in study.variants.items():
             for run in runs:
                 rates = self.runs.setdefault((variant, run.task.kind), {})
-                rates.setdefault(run.training.lr, []).append(found.get(run.digest))
+                rates.setdefault(run.training.lr, []).append(found.get(run.digest, {"verdict": "failed"}))
         for place, rates in self.runs.items():
-            if any(run is None or run["verdict"] == "failed" for some in rates.values() for run in some):
+            if any(run["verdict"] == "failed" for some in rates.values() for run in some):
                 self.runs[place] = {}
         self.pieces = {
-            name: [found[run.digest] for run in runs if run.digest in found] for name, runs in asked.pieces.items()
+            name: [found[run.digest] for run in runs if run.digest in found] for name, runs in study.pieces.items()
         }
 
     def pooled(self, variant: str, task: str) -> list[dict[str, Any]]:
@@ -111,16 +114,16 @@ class Plain:
         return [run for some in mine for run in some] if all(mine) else []
 
     def rate(self, variant: str, task: str) -> float | None:
-        """The one that validation likes best."""
+        """The one with the best validation."""
         rates = self.runs.get((variant, task), {})
-        return max(rates, key=lambda lr: (*liked(rates[lr]), -lr), default=None)
+        return max(rates, key=lambda lr: (*rank(rates[lr]), -lr), default=None)
 
     def chosen(self, variant: str, task: str) -> list[dict[str, Any]]:
         rate = self.rate(variant, task)
         return [] if rate is None else self.runs[variant, task][rate]
 
 
-def liked(runs: list[dict[str, Any]]) -> tuple[float, float, float]:
+def rank(runs: list[dict[str, Any]]) -> tuple[float, float, float]:
     ends = []
     for run in runs:
         at = {point["step"]: point["sequences"] for point in run["curve"] if run["stopped"] != "diverged"}
@@ -184,8 +187,17 @@ def trouble(runs: list[dict[str, Any]]) -> list[str]:
     return [f"{ends[end]} {end}" for end in ("diverged", "collapsed") if ends[end]]
 
 
-def square(variants: tuple[str, ...], tasks: list[str], said: Any) -> Table:
-    return [["", *tasks], *([variant, *(said(variant, task) for task in tasks)] for variant in variants)]
+def square(variants: tuple[str, ...], tasks: list[str], text: Any) -> Table:
+    header = ["", *map(named_task, tasks)]
+    return [header, *([variant, *(text(variant, task) for task in tasks)] for variant in variants)]
+
+
+def named_task(task: str) -> str:
+    return {"dyck-1": "Dyck-1", "": "all tasks"}.get(task, task)
+
+
+def named_variant(variant: str) -> str:
+    return {"gru": "the GRU", "elman": "the Elman network"}.get(variant, variant)
 
 
 def lines(*parts: str) -> str:
@@ -193,14 +205,14 @@ def lines(*parts: str) -> str:
 
 
 def evidence(plain: Plain, expected: Any, least: float = 0.95) -> tuple[int, int, str, str]:
-    """Count, runs, verdict (met, not met, neither, not run) and the line of an expectation."""
+    """Count, runs, whether it is met (met, not met, neither, not run) and the line of an expectation."""
     place = (expected.variant, expected.task)
     solving = expected.outcome in ("learns", "fails")
     ended = {"diverges": "diverged", "collapses": "collapsed"}.get(expected.outcome, "")
     runs = plain.chosen(*place) if solving else plain.pooled(*place) if expected.task else plain.everywhere(place[0])
-    named = place_named(expected)
+    variant, task = named_variant(expected.variant), named_task(expected.task)
     if not runs:
-        return 0, 0, "not run", f"- {named}: not run in full"
+        return 0, 0, "not run", f"- {variant} on {task}: not all runs have finished"
     k, n = len(right(runs, "Bin1", least)) if solving else sum(r["verdict"] == ended for r in runs), len(runs)
     if solving:
         met = "met" if (k / n >= 0.5) == (expected.outcome == "learns") else "not met"
@@ -208,16 +220,17 @@ def evidence(plain: Plain, expected: Any, least: float = 0.95) -> tuple[int, int
     else:
         met = "met" if k / n >= 0.1 else "not met"
     mark = {"met": "✓", "not met": "✗", "neither": "?"}[met]
-    said = f"{mark} {named}: {k} of {n}{'' if solving else f' {ended}'} ({in_percent(k, n)} %)"
-    said += f", {len(right(runs, 'Bin1'))} perfect" if solving and k else ""
-    said += f", lr={plain.rate(*place)}" if solving else ""
-    then = " once, ".join(map(str, validated(plain, *place)))
-    once = f" (validation: {then} as tested)" if expected.outcome == "learns" else ""
-    return k, n, met, said if met == "met" else f"{said}, expected: {expected.outcome}{once}"
-
-
-def place_named(expected: Any) -> str:
-    return f"{expected.variant} on {expected.task}" if expected.task else f"{expected.variant} on all tasks"
+    verb, unit = ("learns", "seeds") if solving else (f"{expected.outcome} on", "runs")
+    line = f"{mark} {variant} {verb} {task} in {k} of {n} {unit} ({in_percent(k, n)} %)"
+    line += f", {len(right(runs, 'Bin1'))} perfect" if solving and k else ""
+    line += f", lr={plain.rate(*place)}" if solving else ""
+    if met == "met":
+        return k, n, met, line
+    line += f"; expected: {expected.outcome}"
+    if expected.outcome == "learns":
+        some, tested = validated(plain, *place)
+        line += f"; had learned validation: {some} at some check, {tested} when tested"
+    return k, n, met, line
 
 
 def validated(plain: Plain, variant: str, task: str) -> tuple[int, int]:
@@ -227,7 +240,7 @@ def validated(plain: Plain, variant: str, task: str) -> tuple[int, int]:
     return sum(bool(good) for good, _ in checks), sum(tested)
 
 
-def verdict(plain: Plain, finding: Any, least: float = 0.95) -> str:
+def status(plain: Plain, finding: Any, least: float = 0.95) -> str:
     met = {evidence(plain, expected, least)[2] for expected in finding.expects}
     if "not run" in met:
         return "not tested" if met == {"not run"} else "under way"
@@ -246,14 +259,14 @@ def device_minutes(plain: Plain, name: str) -> float:
     return sum(1 / sum(second in seconds for seconds in at.values()) for second in at[name]) / 60
 
 
-def recomputed(asked: Study, records: list[Record]) -> dict[str, Table]:
+def recomputed(study: Study, records: list[Record]) -> dict[str, Table]:
     """Every table of a page of this study; of comparisons, those of which something was run."""
-    plain, both = Plain(asked, records), ["parity", "dyck-1"]
-    first, depth, one = (comparison.variants for comparison in asked.comparisons)
+    plain, both = Plain(study, records), ["parity", "dyck-1"]
+    first, depth, one = (comparison.variants for comparison in study.comparisons)
 
-    def chosen(variant: str, task: str, said: Any) -> str:
+    def chosen(variant: str, task: str, text: Any) -> str:
         runs = plain.chosen(variant, task)
-        return said(runs) if runs else ""
+        return text(runs) if runs else ""
 
     def near(runs: list[dict[str, Any]]) -> str:
         good = learned(runs, "Bin1")
@@ -270,17 +283,17 @@ def recomputed(asked: Study, records: list[Record]) -> dict[str, Table]:
         runs = plain.pooled(variant, task)
         return lines(counted(learned(runs, "Bin1"), runs), in_steps(runs), *trouble(runs)) if runs else ""
 
-    found = [["finding", "verdict", "if perfect", "evidence"]]
-    for f in asked.findings:
-        said = verdict(plain, f)
-        because = lines(*(evidence(plain, e)[3] for e in f.expects), "" if said == "holds" else f.differs)
-        found.append([f"{f.name}\n{f.says} ({f.source})", said, verdict(plain, f, 1), because])
+    findings = [["finding", "status", "if perfect", "evidence"]]
+    for f in study.findings:
+        result = status(plain, f)
+        because = lines(*(evidence(plain, e)[3] for e in f.expects), "" if result == "holds" else f.differs)
+        findings.append([f"{f.name}\n{f.says} ({f.source})", result, status(plain, f, 1), because])
     cost = [["piece", "runs", "minutes", "device", "commit", "command"]]
     for name, mine in plain.pieces.items():
         cost.append(
             [
                 name,
-                f"{len(mine)} of {len(asked.pieces[name])}",
+                f"{len(mine)} of {len(study.pieces[name])}",
                 f"{device_minutes(plain, name):.1f}" if mine else "",
                 ", ".join(sorted({run["device"] for run in mine})),
                 ", ".join(sorted({run["commit"] for run in mine})),
@@ -288,13 +301,13 @@ def recomputed(asked: Study, records: list[Record]) -> dict[str, Table]:
             ]
         )
     may = {
-        "The tasks": TASKS,
-        "What the paper found, and what is found here": found,
+        "The tasks": SETUPS,
+        FINDINGS: findings,
         "The first, in numbers": square(first, both, lambda v, t: chosen(v, t, near)),
-        "How far it carries": square(first, both, lambda v, t: chosen(v, t, far)),
+        "At the longest lengths": square(first, both, lambda v, t: chosen(v, t, far)),
         "Robustness": square(first, both, robust),
         "Depth": square(depth, both, lambda v, t: chosen(v, t, soon)),
         "One task": square(one, ["dyck-1"], lambda v, t: chosen(v, t, soon)),
-        "What it took": cost,
+        "Cost": cost,
     }
     return {name: table for name, table in may.items() if any(any(row[1:]) for row in table[1:])}

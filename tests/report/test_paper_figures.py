@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from statistics import mean
 from typing import Any
 
 import pytest
 
-from assay.cli_records import about_study
+from assay.analysis.cells import Cell
+from assay.analysis.grid import Grid
+from assay.analysis.summary import summarize
+from assay.findings import Comparison
 from assay.record import Record
 from assay.report import paper_figures
-from assay.report.grid import Grid
-from assay.report.tables import Cell
 from assay.studies import Study
 from tests.report.recomputed import Plain, learned, right
 
@@ -23,28 +25,29 @@ def values(chart: Any) -> list[dict[str, Any]]:
     return [row for rows in chart.to_dict()["datasets"].values() for row in rows]
 
 
-def test_charts_show_what_the_records_say(asked: Study, records: list[Record]):
-    plain, digests = Plain(asked, records), about_study("mine.py", asked).variants
+def test_charts_show_what_the_records_say(study: Study, records: list[Record]):
+    plain, whole = Plain(study, records), summarize(study)
     for variant, task in plain.runs:
-        grid, rates = Grid({variant: {task: digests[variant][task]}}, records), plain.runs[variant, task]
+        grid, rates = Grid({variant: {task: whole.variants[variant][task]}}, records), plain.runs[variant, task]
+        summary = replace(whole, comparisons=[Comparison("", "", (variant,))])
         if not rates:
             continue
         runs = plain.chosen(variant, task)
 
-        squares = [row["text"] for row in values(paper_figures.table(grid, (variant,), "Bin1"))]
+        squares = [row["text"] for row in values(paper_figures.table(grid, summary, "Bin1"))]
         assert set(squares) == {f"{len(some)} of {len(runs)}" for some in (learned(runs, "Bin1"), right(runs, "Bin2"))}
 
-        rated = {row["rate"]: row["text"] for row in values(paper_figures.by_rate(grid, (variant,), "Bin1"))}
+        rated = {row["rate"]: row["text"] for row in values(paper_figures.by_rate(grid, summary, "Bin1"))}
         assert rated == {str(lr): f"{len(learned(mine, 'Bin1'))}/{len(mine)}" for lr, mine in rates.items()}
 
-        drawn = [row for row in values(paper_figures.by_length(grid, (variant,))) if "accuracy" in row]
+        drawn = [row for row in values(paper_figures.by_length(grid, summary)) if "accuracy" in row]
         means = {row["length"]: row["accuracy"] for row in drawn if "seeds" not in row}
         dots = {(row["length"], row["accuracy"]): row["seeds"] for row in drawn if "seeds" in row}
         expected = course(runs)
         assert means == {at: pytest.approx(mean(shares), abs=1e-4) for at, shares in expected.items()}
         assert dots == {(at, each): n for at, shares in expected.items() for each, n in Counter(shares).items()}
 
-        losses = values(paper_figures.losses([grid.pooled[variant, task]], "Bin1"))
+        losses = values(paper_figures.losses([grid.pooled[variant, task]], summary, "Bin1"))
         drawn_losses = Counter((row["step"], f"{row['loss']:.3g}") for row in losses if "runs" not in row)
         pooled = plain.pooled(variant, task)
         assert drawn_losses == Counter((p["step"], f"{p['loss']:.3g}") for run in pooled for p in run["curve"])
@@ -65,7 +68,7 @@ def course(runs: list[dict[str, Any]]) -> dict[float, list[float]]:
     return found
 
 
-def test_runs_that_diverge_at_one_place_are_one_cross_with_their_number(asked: Study, records: list[Record]):
+def test_runs_that_diverge_at_one_place_are_one_cross_with_their_number(study: Study, records: list[Record]):
     like = next(r for r in records if r.verdict == "diverged" and r.curve)
     noted = like.curve[0].model_copy(update={"loss": 0.5})
     ends = [(1000, 0.5), (1000, 0.5), (1004, 0.51), (200, 0.5), (1000, 0.001), (1000, math.nan), (1000, None)]
@@ -79,7 +82,7 @@ def test_runs_that_diverge_at_one_place_are_one_cross_with_their_number(asked: S
         )
         for seed, (step, loss) in enumerate(ends)
     ]
-    rows = values(paper_figures.losses([Cell("parity", "gru", "", tuple(runs))], "Bin1"))
+    rows = values(paper_figures.losses([Cell("parity", "gru", "", tuple(runs))], summarize(study), "Bin1"))
     crosses = [(row["step"], row["loss"], row["runs"], row["text"]) for row in rows if "runs" in row]
     assert sorted(crosses) == [
         (200, 0.5, 1, ""),

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from assay.analysis.summary import StudySummary
 from assay.description import BadInput
-from assay.report.about import About
-from assay.report.study import write
-from tests.report.test_tables import record
+from assay.findings import Expectation, Finding
+from assay.record import Record
+from assay.report.study_page import render
+from tests.report.test_cells import record
 
 
-def page(folder: Path, records: list, missing: int = 0) -> tuple[str, str]:
-    files = write(About("mine", "What is asked?", "mine"), records, missing, folder)
+def page(folder: Path, records: list[Record], missing: int = 0) -> tuple[str, str]:
+    files = render(StudySummary("mine", "What is asked?", "mine"), records, missing).save(folder)
     assert all(f.exists() for f in files)
     return (folder / "index.html").read_text(), (folder / "index.md").read_text()
 
@@ -59,15 +61,14 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path):
 
 
 def test_findings_and_their_evidence_are_on_the_page(tmp_path: Path):
-    from assay.findings import Expectation, Finding
-
-    said = Expectation(task="parity", variant="gru", outcome="fails", up_to="Bin0")
-    finding = Finding(name="gates", says="A GRU fails on (aa)* and (ab)*.", source="nobody", expects=(said,))
+    expected = Expectation(task="parity", variant="gru", outcome="fails", up_to="Bin0")
+    finding = Finding(name="gates", says="A GRU fails on (aa)* and (ab)*.", source="nobody", expects=(expected,))
     records = [record(0), record(1)]
     variants = {"gru": {"parity": [r.digest for r in records]}}
-    write(About("mine", "What is asked?", "mine", [finding], variants=variants), records, 0, tmp_path)
+    summary = StudySummary("mine", "What is asked?", "mine", [finding], variants=variants)
+    render(summary, records, 0).save(tmp_path)
     markdown = (tmp_path / "index.md").read_text()
     assert (
         "| gates<br>A GRU fails on (aa)\\* and (ab)\\*. (nobody) | does not hold | does not hold "
-        "| ✗ gru on parity: 2 of 2 (34-100 %), 2 perfect, expected: fails |" in markdown
+        "| ✗ the GRU learns parity in 2 of 2 seeds (34-100 %), 2 perfect; expected: fails |" in markdown
     )

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assay.report.theory import write
+from assay.analysis.subjects import TheoryRecord
+from assay.report.theory_page import write
 from assay.studies import RESULTS
 from assay.theory.registry import CLAIMS
 
@@ -37,9 +38,9 @@ def record(**changed: Any) -> dict[str, Any]:
     } | changed
 
 
-def page(folder: Path, of: dict[str, Any]) -> tuple[str, str]:
-    says = {"lookup-trace": ("somebody", "One layer looks up.")}
-    assert all(file.exists() for file in write(of, says, folder))
+def page(folder: Path, record: dict[str, Any]) -> tuple[str, str]:
+    statements = {"lookup-trace": ("somebody", "One layer looks up.")}
+    assert all(file.exists() for file in write(TheoryRecord(SHIPPED, record, statements), folder))
     return (folder / "index.html").read_text(), (folder / "index.md").read_text()
 
 

@@ -1,39 +1,44 @@
-"""What lies beside a page for other programs: cells and findings as CSV, the first comparison as LaTeX."""
+"""The files beside a page for other programs: cells and findings as CSV, the first comparison as LaTeX."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
-from assay.findings import ABOUT_SEEDS, Comparison, Evidence, Judgement
+from assay.analysis.cells import Cell, bins, median_steps, wilson
+from assay.analysis.findings import Evidence, Judgement
+from assay.analysis.grid import Grid
+from assay.analysis.summary import StudySummary
+from assay.findings import ABOUT_SEEDS
 from assay.record import Verdict
-from assay.report.grid import Grid
-from assay.report.judged import LEARNED_IN_PERCENT, chosen_setting, tasks_of
-from assay.report.tables import Cell, bins, in_percent, median_steps, percent, wilson
+from assay.report.findings import LEARNED_IN_PERCENT, chosen_setting
+from assay.report.text import in_percent, percent
 
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
+MATHS = re.compile(r"(\w[_^]\w ?)+")
 
 
 def cells_csv(grid: Grid, up_to: str) -> str:
     """Every cell with all its numbers; steps are those of the seeds that have learned up to this bin."""
-    places = [(cell, cell is grid.chosen[place]) for place, some in grid.cells.items() for cell in some]
-    named = bins(cell for cell, _ in places)
-    return _csv([_cell(cell, is_chosen, named, up_to) for cell, is_chosen in places])
+    rows = [(cell, cell is grid.chosen[pair]) for pair, cells in grid.cells.items() for cell in cells]
+    names = bins(cell for cell, _ in rows)
+    return _csv([_cell(cell, is_chosen, names, up_to) for cell, is_chosen in rows])
 
 
-def _cell(cell: Cell, is_chosen: bool, named: Sequence[str], up_to: str) -> dict[str, Any]:
-    own, seeds, sizes = bins([cell]), len(cell.records), cell.records[0]
+def _cell(cell: Cell, is_chosen: bool, names: Sequence[str], up_to: str) -> dict[str, Any]:
+    tested, seeds, sizes = bins([cell]), len(cell.records), cell.records[0]
     row: dict[str, Any] = {"variant": cell.model, "task": cell.task, "setting": cell.setting}
     row |= {"chosen": "yes" if is_chosen else "no", "seeds": seeds}
-    for name in named:
-        learned = len(cell.learned(name)) if name in own else None
+    for name in names:
+        learned = len(cell.learned(name)) if name in tested else None
         low, high = (None, None) if learned is None else wilson(learned, seeds)
         row |= {f"learned up to {name}": learned, f"low {name}": low, f"high {name}": high}
-        row |= {f"perfect up to {name}": len(cell.right(name)) if name in own else None}
+        row |= {f"perfect up to {name}": len(cell.perfect(name)) if name in tested else None}
         row |= {f"accuracy {name}": cell.accuracy(name)}
     verdicts = Counter(record.verdict for record in cell.records)
     row |= {verdict: verdicts[verdict] for verdict in get_args(Verdict) if verdict != "failed"}
@@ -45,30 +50,31 @@ def _cell(cell: Cell, is_chosen: bool, named: Sequence[str], up_to: str) -> dict
 
 def findings_csv(judgements: Iterable[Judgement], grid: Grid) -> str:
     """One row for each expectation."""
-    return _csv([_expected(judged, piece, grid) for judged in judgements for piece in judged.evidence])
+    return _csv([_expected(judged, evidence, grid) for judged in judgements for evidence in judged.evidence])
 
 
-def _expected(judged: Judgement, piece: Evidence, grid: Grid) -> dict[str, Any]:
-    finding, expected, runs = judged.finding, piece.expected, len(piece.runs)
-    low, high = wilson(piece.count(), runs) if runs else (None, None)
+def _expected(judged: Judgement, evidence: Evidence, grid: Grid) -> dict[str, Any]:
+    finding, expected, runs = judged.finding, evidence.expected, len(evidence.runs)
+    about_seeds = expected.outcome in ABOUT_SEEDS
+    low, high = wilson(evidence.count(), runs) if runs else (None, None)
     return {
         "finding": finding.name,
         "says": finding.says,
         "source": finding.source,
-        "verdict": judged.verdict(),
-        "if perfect": judged.verdict(1.0),
+        "status": judged.status(),
+        "status if perfect": judged.status(1.0),
         "variant": expected.variant,
-        "task": tasks_of(piece),
+        "task": expected.task or "all tasks",
         "expected": expected.outcome,
-        "up to": expected.up_to if expected.outcome in ABOUT_SEEDS else "",
-        "setting": chosen_setting(piece, grid),
-        "count": piece.count() if runs else None,
+        "up to": expected.up_to if about_seeds else "",
+        "setting": chosen_setting(evidence, grid),
+        "count": evidence.count() if runs else None,
         "runs": runs,
         "low": low,
         "high": high,
-        "validation learned at some check": piece.at_some_check if expected.outcome in ABOUT_SEEDS and runs else None,
-        "validation learned as tested": piece.as_tested if expected.outcome in ABOUT_SEEDS and runs else None,
-        "met": {True: "yes", False: "no", None: ""}[piece.met()],
+        "validation learned at some check": evidence.at_some_check if about_seeds and runs else None,
+        "validation learned when tested": evidence.as_tested if about_seeds and runs else None,
+        "met": {True: "yes", False: "no", None: ""}[evidence.met()],
     }
 
 
@@ -81,26 +87,27 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Empty for what is not known; six digits are more than seeds can tell."""
+    """Empty for an unknown value; six digits are more than seeds can tell."""
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def table_tex(grid: Grid, comparison: Comparison, up_to: str, command: str) -> str:
-    """A tabular for \\input: two lines a variant, first the mean accuracy, then seeds and their interval."""
-    tasks = grid.tasks(comparison.variants)
+def table_tex(grid: Grid, summary: StudySummary, up_to: str) -> str:
+    """The first comparison as a tabular for \\input: two lines a variant, the mean accuracy and the seeds."""
+    comparison = summary.comparisons[0]
+    tasks = grid.tasks(comparison)
     lines = [
-        f"% {comparison.title}. Of the setting chosen by validation: mean share of right sequences of {up_to} in %;",
-        f"% below, seeds that have learned up to {up_to} and Wilson's 95 % interval of their share in %.",
-        f"% Made by: {command}",
+        f"% {comparison.title}. In the setting chosen by validation: mean share of right sequences in {up_to} in %;",
+        f"% below, seeds that have learned up to {up_to}, and Wilson's 95 % interval of their share in %.",
+        f"% Made by: {summary.report_command}",
         f"\\begin{{tabular}}{{l{'c' * len(tasks)}}}",
         r"\hline",
-        f"{' & '.join(['', *map(escaped, tasks)])} \\\\",
+        f"{' & '.join(['', *(title_tex(summary.task(task)) for task in tasks)])} \\\\",
         r"\hline",
     ]
     for variant in comparison.variants:
-        mine = [grid.chosen.get((variant, task)) for task in tasks]
-        lines.append(f"{' & '.join([escaped(variant), *(_accuracy(cell, up_to) for cell in mine)])} \\\\")
-        lines.append(f"{' & '.join(['', *(_seeds(cell, up_to) for cell in mine)])} \\\\")
+        cells = [grid.chosen.get((variant, task)) for task in tasks]
+        lines.append(f"{' & '.join([escaped(variant), *(_accuracy(cell, up_to) for cell in cells)])} \\\\")
+        lines.append(f"{' & '.join(['', *(_seeds(cell, up_to) for cell in cells)])} \\\\")
     return "\n".join([*lines, r"\hline", r"\end{tabular}", ""])
 
 
@@ -113,6 +120,14 @@ def _seeds(cell: Cell | None, up_to: str) -> str:
         return ""
     learned, seeds = len(cell.learned(up_to)), len(cell.records)
     return f"{{\\footnotesize {learned}/{seeds} ({in_percent(wilson(learned, seeds)).replace('-', '--')})}}"
+
+
+def title_tex(title: str) -> str:
+    """
+    >>> title_tex("a^n b^n"), title_tex("Z_5"), title_tex("my_task")
+    ('$a^n b^n$', '$Z_5$', 'my\\\\_task')
+    """
+    return f"${title}$" if MATHS.fullmatch(title) else escaped(title)
 
 
 def escaped(text: str) -> str:

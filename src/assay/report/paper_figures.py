@@ -1,4 +1,4 @@
-"""Charts of variants side by side: over tasks, lengths and learning rates, and of what goes wrong in training."""
+"""Charts of variants side by side: over tasks, lengths and learning rates, and of training losses."""
 
 from __future__ import annotations
 
@@ -11,111 +11,84 @@ from typing import Any
 
 import altair as alt
 
-from assay.findings import learned_up_to
+from assay.analysis.cells import Cell, rates
+from assay.analysis.cells import by_rate as by_learning_rate
+from assay.analysis.grid import Grid
+from assay.analysis.settings import learned_up_to
+from assay.analysis.summary import StudySummary
 from assay.record import LengthScore, Record
-from assay.report.figures import SCALE, dressed
-from assay.report.grid import Grid, last_bin
-from assay.report.tables import Cell, rates
+from assay.report.figures import Rows, chart_of, seed_map, square, styled
 
-# Okabe and Ito's colours, without the yellow that a white page swallows.
+# Okabe and Ito's colours, without the yellow, which is hard to see on white.
 COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#E69F00", "#000000", "#CC79A7")
 ENDS = {"not learned": "#999999", "collapsed": "#E69F00", "diverged": "#D55E00"}
-STRETCHES = 3  # of each bin: a point for each length would be noise, and many thousands of them
-LENGTHS = [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000]  # that axes name
+RANGES = 3  # of lengths in each bin: a point for each length would be noise
+LENGTHS = [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000]  # labels of the axes
 LOSSES = [10.0**power for power in range(-6, 4)]
-SMALL = 1e-6  # a loss below it is drawn as this: what is learned is learned
+SMALL = 1e-6  # smaller losses are drawn as this one
 APART = 1.5  # pixels between lines that would hide one another
 COLUMNS = 4
 SPOTS = 20  # across a panel and up it: crosses in the same spot would hide each other
 
-Rows = list[dict[str, Any]]
 
-
-def table(grid: Grid, variants: Sequence[str], up_to: str) -> alt.TopLevelMixin:
+def table(grid: Grid, summary: StudySummary, up_to: str) -> alt.TopLevelMixin:
     """Tasks across, variants down, twice: seeds that have learned up to a bin, and that are perfect up to the last."""
-    tasks = grid.tasks(variants)
-    near: Rows = []
-    far: Rows = []
-    for place in grid.of(variants):
-        if cell := grid.chosen.get(place):
-            near.append(_share(cell, cell.learned(up_to)))
-            far.append(_share(cell, cell.right(last_bin(cell))))
+    first = summary.comparisons[0]
+    tasks = [summary.task(task) for task in grid.tasks(first)]
+    cells = [grid.chosen[pair] for pair in grid.pairs(first) if pair in grid.chosen]
+    near = [_square(cell, cell.learned(up_to), summary) for cell in cells]
+    far = [_square(cell, cell.perfect(cell.longest_bin), summary) for cell in cells]
     size = {"width": alt.Step(92), "height": alt.Step(27)}
     charts = [
-        _map(rows, "task", tasks, variants).properties(title=title, **size)
+        seed_map(rows, "task", tasks, first.variants, named=True, size=13).properties(title=title, **size)
         for rows, title in ((near, f"Learned up to {up_to}"), (far, "Perfect up to the longest lengths tested"))
     ]
-    return dressed(alt.vconcat(*charts, spacing=25))
+    return styled(alt.vconcat(*charts, spacing=25))
 
 
-def _share(cell: Cell, some: Sequence[Record]) -> dict[str, Any]:
-    count, seeds = len(some), len(cell.records)
-    return {"task": cell.task, "model": cell.model, "share": count / seeds, "text": f"{count} of {seeds}"}
+def _square(cell: Cell, successes: Sequence[Record], summary: StudySummary) -> dict[str, Any]:
+    count, seeds = len(successes), len(cell.records)
+    return {"task": summary.task(cell.task), "model": cell.model, **square(count, seeds, f"{count} of {seeds}")}
 
 
-def by_rate(grid: Grid, variants: Sequence[str], up_to: str) -> alt.TopLevelMixin:
+def by_rate(grid: Grid, summary: StudySummary, up_to: str) -> alt.TopLevelMixin:
     """One panel per task: learning rates across, variants down."""
-    tasks = grid.tasks(variants)
-    cells = [grid.pooled[place] for place in grid.of(variants) if place in grid.pooled]
+    first = summary.comparisons[0]
+    cells = [grid.pooled[pair] for pair in grid.pairs(first) if pair in grid.pooled]
     across = rates(record for cell in cells for record in cell.records)
     panels = []
-    for i, task in enumerate(tasks):
+    for i, task in enumerate(grid.tasks(first)):
         rows = [row for cell in cells if cell.task == task for row in _rates(cell, up_to)]
-        panel = _map(rows, "rate", across, variants, named=i % COLUMNS == 0, size=11)
-        panels.append(panel.properties(title=task, width=alt.Step(48), height=alt.Step(22)))
-    return dressed(alt.concat(*panels, columns=COLUMNS, spacing=20))
+        panel = seed_map(rows, "rate", across, first.variants, named=i % COLUMNS == 0, size=11)
+        panels.append(panel.properties(title=summary.task(task), width=alt.Step(48), height=alt.Step(22)))
+    return styled(alt.concat(*panels, columns=COLUMNS, spacing=20))
 
 
 def _rates(cell: Cell, up_to: str) -> Rows:
     rows = []
-    for lr in sorted({record.rate for record in cell.records}):
-        mine = [record for record in cell.records if record.rate == lr]
-        learned = sum(learned_up_to(record, up_to) for record in mine)
-        text = f"{learned}/{len(mine)}"
-        rows.append({"rate": f"{lr:g}", "model": cell.model, "share": learned / len(mine), "text": text})
+    for lr, records in by_learning_rate(cell.records).items():
+        learned, seeds = sum(learned_up_to(record, up_to) for record in records), len(records)
+        rows.append({"rate": f"{lr:g}", "model": cell.model, **square(learned, seeds, f"{learned}/{seeds}")})
     return rows
 
 
-def _map(
-    rows: Rows, across: str, columns: Sequence[str], variants: Sequence[str], named: bool = True, size: int = 13
-) -> Any:
-    """Squares with words; a place without a row stays blank."""
-    base = alt.Chart(alt.InlineData(values=rows)).encode(
-        alt.X(
-            f"{across}:N",
-            scale=alt.Scale(domain=list(columns)),
-            title=None,
-            axis=alt.Axis(orient="top", labelAngle=0),
-        ),
-        alt.Y(
-            "model:N",
-            scale=alt.Scale(domain=list(variants)),
-            title=None,
-            axis=alt.Axis(labels=named, labelPadding=6),
-        ),
-    )
-    squares = base.mark_rect(stroke="white", strokeWidth=2).encode(alt.Color("share:Q", scale=SCALE, legend=None))
-    words = base.mark_text(fontSize=size).encode(
-        alt.Text("text:N"), color=alt.condition("datum.share > 0.5", alt.value("white"), alt.value("#333"))
-    )
-    return squares + words
-
-
-def by_length(grid: Grid, variants: Sequence[str]) -> alt.TopLevelMixin | None:
+def by_length(grid: Grid, summary: StudySummary) -> alt.TopLevelMixin | None:
     """One panel per task: a line per variant, the mean over the seeds of the chosen setting; seeds as dots."""
+    first = summary.comparisons[0]
     panels: list[Any] = []
-    for task in grid.tasks(variants):
-        cells = [grid.chosen[variant, task] for variant in variants if (variant, task) in grid.chosen]
+    for task in grid.tasks(first):
+        cells = [grid.chosen[variant, task] for variant in first.variants if (variant, task) in grid.chosen]
         if cells:
-            panels.append(_lengths(cells, variants, named=len(panels) % COLUMNS == 0).properties(title=task))
+            panel = _lengths(cells, first.variants, named=len(panels) % COLUMNS == 0)
+            panels.append(panel.properties(title=summary.task(task)))
     if not panels:
         return None
-    return dressed(alt.concat(*panels, columns=COLUMNS, spacing={"row": 25, "column": 18}))
+    return styled(alt.concat(*panels, columns=COLUMNS, spacing={"row": 25, "column": 18}))
 
 
 def _lengths(cells: Sequence[Cell], variants: Sequence[str], named: bool) -> Any:
     spec = cells[0].records[0].spec
-    ends = [window[end] for window in spec["testing"]["bins"] for end in ("low", "high")]
+    ends = [bin_[end] for bin_ in spec["testing"]["bins"] for end in ("low", "high")]
     colour = _colour("model:N", variants, [COLOURS[i % len(COLOURS)] for i in range(len(variants))])
     x = alt.X(
         "length:Q",
@@ -130,13 +103,13 @@ def _lengths(cells: Sequence[Cell], variants: Sequence[str], named: bool) -> Any
         axis=alt.Axis(format="%", values=[0, 0.5, 1], labels=named, grid=True, gridColor="#e8e8e8", offset=6),
     )
     size = alt.Size("seeds:Q", scale=alt.Scale(domain=[1, 10], range=[6, 30], clamp=True), legend=None)
-    edge = alt.Chart(alt.InlineData(values=[{"length": spec["training"]["lengths"][1]}]))
+    edge = chart_of([{"length": spec["training"]["lengths"][1]}])
     layers = [edge.mark_rule(strokeDash=[4, 3], color="#777").encode(x)]
     for cell in cells:
         apart = (variants.index(cell.model) - (len(variants) - 1) / 2) * APART
-        lines, dots = _course(cell)
-        seeds = alt.Chart(alt.InlineData(values=dots)).mark_circle(opacity=0.35, xOffset=apart, yOffset=apart)
-        means = alt.Chart(alt.InlineData(values=lines)).mark_line(strokeWidth=1.8, yOffset=apart)
+        lines, dots = _means_and_seeds(cell)
+        seeds = chart_of(dots).mark_circle(opacity=0.35, xOffset=apart, yOffset=apart)
+        means = chart_of(lines).mark_line(strokeWidth=1.8, yOffset=apart)
         layers += [seeds.encode(x, y, colour, size), means.encode(x, y, colour)]
     return alt.layer(*layers).properties(width=220, height=170)
 
@@ -156,32 +129,32 @@ def _colour(field: str, names: Sequence[str], colours: Sequence[str]) -> alt.Col
     return alt.Color(field, scale=alt.Scale(domain=list(names), range=list(colours)), legend=legend)
 
 
-def _course(cell: Cell) -> tuple[Rows, Rows]:
-    """The mean over seeds at each stretch of lengths, and the seeds; equal ones become one dot."""
+def _means_and_seeds(cell: Cell) -> tuple[Rows, Rows]:
+    """The mean over seeds in each range of lengths, and the seeds; equal seeds become one dot."""
     tested = next((record for record in cell.finished if record.scores), None)
     lines: Rows = []
     dots: Rows = []
-    for low, high in _stretches(tested) if tested else ():
+    for low, high in _ranges(tested) if tested else ():
         shares = [_within(record, low, high) for record in cell.finished]
-        at = {"model": cell.model, "length": round(math.sqrt(low * high), 1)}
-        lines.append(at | {"accuracy": round(mean(shares), 4)})
-        dots += [at | {"accuracy": share, "seeds": n} for share, n in sorted(Counter(shares).items())]
+        middle = {"model": cell.model, "length": round(math.sqrt(low * high), 1)}
+        lines.append(middle | {"accuracy": round(mean(shares), 4)})
+        dots += [middle | {"accuracy": share, "seeds": n} for share, n in sorted(Counter(shares).items())]
     return lines, dots
 
 
-def _stretches(record: Record) -> list[tuple[int, int]]:
-    """The tested lengths of every bin, cut into parts of like size: the ends of each."""
+def _ranges(record: Record) -> list[tuple[int, int]]:
+    """The tested lengths of every bin, divided into ranges of similar size."""
     ends = []
     for score in (score for score in record.scores if not score.probe and score.lengths):
         lengths = sorted(row.length for row in score.lengths)
-        parts = min(STRETCHES, len(lengths))
+        parts = min(RANGES, len(lengths))
         cuts = [len(lengths) * i // parts for i in range(parts + 1)]
         ends += [(lengths[a], lengths[b - 1]) for a, b in pairwise(cuts)]
     return sorted(set(ends))
 
 
 def _within(record: Record, low: int, high: int) -> float:
-    """The share of right sequences of these lengths; 0 for a run that was not tested, since it diverged."""
+    """The share of right sequences of these lengths; 0 for a run that diverged and was not tested."""
     rows: list[LengthScore] = [
         row for score in record.scores if not score.probe for row in score.lengths if low <= row.length <= high
     ]
@@ -189,28 +162,28 @@ def _within(record: Record, low: int, high: int) -> float:
     return round(sum(row.rows * row.sequences for row in rows) / total, 4) if total else 0.0
 
 
-def losses(cells: Iterable[Cell], up_to: str) -> alt.TopLevelMixin:
+def losses(cells: Iterable[Cell], summary: StudySummary, up_to: str) -> alt.TopLevelMixin:
     """A row of panels per variant, one per learning rate: training losses of all seeds, and where they diverged."""
     rows = []
     for cell in cells:
-        noted = [point.loss for record in cell.records for point in record.curve if _sound(point.loss)]
-        span = max(SMALL, min(noted, default=0.1)), max(SMALL, *noted, 1.0)
+        shown = [point.loss for record in cell.records for point in record.curve if _drawable(point.loss)]
+        span = max(SMALL, min(shown, default=0.1)), max(SMALL, *shown, 1.0)
         steps = max(record.steps for record in cell.records)
         panels = []
-        for i, lr in enumerate(sorted({record.rate for record in cell.records})):
-            mine = [record for record in cell.records if record.rate == lr]
-            panel = _curves(mine, up_to, span, steps, named=i == 0)
+        for i, (lr, records) in enumerate(by_learning_rate(cell.records).items()):
+            panel = _curves(records, up_to, span, steps, named=i == 0)
             panels.append(panel.properties(title=alt.Title(f"lr={lr:g}", fontSize=12, fontWeight="normal", offset=4)))
-        rows.append(alt.concat(*panels, columns=COLUMNS, spacing=18, title=f"{cell.model} on {cell.task}"))
-    return dressed(alt.vconcat(*rows, spacing=25))
+        title = f"{cell.model} on {summary.task(cell.task)}"
+        rows.append(alt.concat(*panels, columns=COLUMNS, spacing=18, title=title))
+    return styled(alt.vconcat(*rows, spacing=25))
 
 
 def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], steps: int, named: bool) -> Any:
     points: Rows = []
     for record in records:
-        at = {"seed": record.seed, "end": _end(record, up_to)}
-        known = [point for point in record.curve if _sound(point.loss)]
-        points += [at | {"step": point.step, "loss": float(f"{point.loss:.4g}")} for point in known]
+        run = {"seed": record.seed, "end": _end(record, up_to)}
+        drawable = [point for point in record.curve if _drawable(point.loss)]
+        points += [run | {"step": point.step, "loss": float(f"{point.loss:.4g}")} for point in drawable]
     colour = _colour("end:N", [_learned(up_to), *ENDS], [COLOURS[0], *ENDS.values()])
     x = alt.X(
         "step:Q",
@@ -230,8 +203,8 @@ def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], st
             gridColor="#e8e8e8",
         ),
     )
-    lines = alt.Chart(alt.InlineData(values=points)).mark_line(strokeWidth=0.9, opacity=0.8)
-    crosses = alt.Chart(alt.InlineData(values=_crosses(records, span, steps)))
+    lines = chart_of(points).mark_line(strokeWidth=0.9, opacity=0.8)
+    crosses = chart_of(_crosses(records, span, steps))
     marks = crosses.mark_point(shape="cross", angle=45, filled=True, size=80, opacity=1)
     words = crosses.mark_text(align="left", dx=5, dy=-9, fontSize=11)
     layers = (
@@ -243,23 +216,23 @@ def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], st
 
 
 def _crosses(records: Sequence[Record], span: tuple[float, float], steps: int) -> Rows:
-    """Where runs diverged, at the last loss that was noted, else at the top; what would hide each other is one."""
-    places: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    """Where runs diverged: at the last recorded loss, or else at the top. Crosses that overlap become one."""
+    spots: dict[tuple[int, int], list[tuple[int, float]]] = {}
     decades = math.log10(span[1] / span[0]) or 1.0
     for record in (record for record in records if record.verdict == "diverged"):
-        noted = [point.loss for point in record.curve if _sound(point.loss)]
-        loss = max(SMALL, noted[-1]) if noted else span[1]
+        drawable = [point.loss for point in record.curve if _drawable(point.loss)]
+        loss = max(SMALL, drawable[-1]) if drawable else span[1]
         spot = round(record.steps / steps * SPOTS), round(math.log10(loss / span[0]) / decades * SPOTS)
-        places.setdefault(spot, []).append((record.steps, float(f"{loss:.4g}")))
+        spots.setdefault(spot, []).append((record.steps, float(f"{loss:.4g}")))
     return [
-        {"step": here[0][0], "loss": here[0][1], "end": "diverged", "runs": len(here)}
-        | {"text": f"x{len(here)}" if len(here) > 1 else ""}
-        for here in map(sorted, places.values())
+        {"step": runs[0][0], "loss": runs[0][1], "end": "diverged", "runs": len(runs)}
+        | {"text": f"x{len(runs)}" if len(runs) > 1 else ""}
+        for runs in map(sorted, spots.values())
     ]
 
 
-def _sound(loss: float) -> bool:
-    """Whether a logarithmic axis can show it."""
+def _drawable(loss: float) -> bool:
+    """Whether a logarithmic axis can show this loss."""
     return math.isfinite(loss) and loss > 0
 
 

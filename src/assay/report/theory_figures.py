@@ -1,4 +1,4 @@
-"""Charts of what theory asks for and what machines have."""
+"""Charts of what theory demands and what architectures have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from assay.report.figures import dressed
+from assay.report.figures import chart_of, styled
 
 Rows = Sequence[dict[str, Any]]
 LOG = alt.Scale(type="log", base=2)
@@ -18,15 +18,15 @@ def bits(rows: Rows) -> alt.TopLevelMixin:
     """One panel per task: the bits that are needed (dashed) and those that architectures carry, over N."""
     panels = []
     for task in dict.fromkeys(row["task"] for row in rows):
-        mine = [row for row in rows if row["task"] == task]
-        needed = [{"length": n, "bits": b} for n, b in sorted({(r["length"], r["needed"]) for r in mine})]
-        have = [{"length": r["length"], "bits": r["available"], "model": r["model"]} for r in mine]
+        panel_rows = [row for row in rows if row["task"] == task]
+        needed = [{"length": n, "bits": b} for n, b in sorted({(r["length"], r["needed"]) for r in panel_rows})]
+        have = [{"length": r["length"], "bits": r["available"], "model": r["model"]} for r in panel_rows]
         x = alt.X("length:Q", scale=LOG, title="N", axis=alt.Axis(format="~d"))
         y = alt.Y("bits:Q", scale=LOG, title="bits", axis=alt.Axis(format=".2~s", tickCount=8))
-        lines = alt.Chart(alt.InlineData(values=have)).mark_line().encode(x, y, COLOUR)
-        floor = alt.Chart(alt.InlineData(values=needed)).mark_line(strokeDash=[6, 4], color="black").encode(x, y)
+        lines = chart_of(have).mark_line().encode(x, y, COLOUR)
+        floor = chart_of(needed).mark_line(strokeDash=[6, 4], color="black").encode(x, y)
         panels.append((lines + floor).properties(width=260, height=220, title=task))
-    return dressed(alt.hconcat(*panels))
+    return styled(alt.hconcat(*panels))
 
 
 def precision(rows: Rows) -> alt.TopLevelMixin:
@@ -36,14 +36,14 @@ def precision(rows: Rows) -> alt.TopLevelMixin:
 
 
 def frontier(rows: Rows) -> alt.TopLevelMixin:
-    """Width against precision at one length: what can be had for what."""
-    base = alt.Chart(alt.InlineData(values=list(rows))).encode(
+    """Width against precision at one length."""
+    base = chart_of(rows).encode(
         alt.X("width:Q", title="width", scale=alt.Scale(zero=True)),
         alt.Y("bits:Q", title="bits of every number", scale=alt.Scale(zero=True)),
     )
     words = base.mark_text(dx=8, align="left").encode(alt.Text("claim:N"))
     title = f"Width against precision, index lookup, N = {rows[0]['length']:,}"
-    return dressed((base.mark_point(size=80, filled=True) + words).properties(width=420, height=240, title=title))
+    return styled((base.mark_point(size=80, filled=True) + words).properties(width=420, height=240, title=title))
 
 
 def depth(rows: Rows) -> alt.TopLevelMixin:
@@ -56,5 +56,5 @@ def _over_n(rows: Rows, y: alt.Y, by: str, title: str) -> alt.TopLevelMixin:
     """One line for each kind of row, over N."""
     x = alt.X("length:Q", scale=LOG, title="N", axis=alt.Axis(format="~d"))
     colour = alt.Color(f"{by}:N", sort=None, title=None, legend=alt.Legend(labelLimit=300))
-    lines = alt.Chart(alt.InlineData(values=list(rows))).mark_line(point=True).encode(x, y, colour)
-    return dressed(lines.properties(width=520, height=260, title=title))
+    lines = chart_of(rows).mark_line(point=True).encode(x, y, colour)
+    return styled(lines.properties(width=520, height=260, title=title))

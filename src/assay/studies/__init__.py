@@ -1,19 +1,23 @@
-"""Studies are data: a Python file that ends in `RUNS`, a list of runs, and says in its docstring what it asks.
+"""Studies are data: a Python file with `RUNS`, a list of runs, whose docstring says what the study asks.
 
-A long one may also name parts of its runs, `PIECES`, so that each can be carried out by itself. One that repeats a
-paper may gather its runs under names in `VARIANTS` (by default the names of their models), say in `COMPARISONS` which
-of them stand side by side, and in `FINDINGS` what the paper found, to be judged by the records.
+A long study names parts of its runs in `PIECES`, so that each can be carried out alone; then it needs no `RUNS`. A
+study that repeats a paper gathers its runs by name in `VARIANTS` (by default the names of their models), says in
+`COMPARISONS` which variants stand side by side, and in `FINDINGS` what the paper found, to be judged by the records.
+`PIECES` and `VARIANTS` map names to lists of runs, or to functions that return such lists, called when needed.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from assay.description import BadInput, suggestion
+from assay.description import BadInput, in_one_line, suggestion
 from assay.registry import Entry
 
 if TYPE_CHECKING:
@@ -27,17 +31,68 @@ STUDIES = {
     "irie2023": Entry("irie2023.py", "seven architectures, eight languages, four rates, ten seeds", "Irie 2023"),
     "quick-rates": Entry("quick_rates.py", "the parity of quick at two lower learning rates"),
 }
+_loaded: set[str] = set()  # modules of study files, which a file of the same name may replace
 
 
-class Study(NamedTuple):
-    """What a study asks, all its runs, named parts of them, what is compared, and what others found."""
+class NamedRuns(Mapping[str, "list[RunSpec]"]):
+    """Lists of runs by name; a list that a function returns is built when it is first read."""
 
+    def __init__(self, where: str, sources: Mapping[str, Sequence[RunSpec] | Callable[[], Sequence[RunSpec]]]) -> None:
+        self._where, self._sources = where, sources
+        self._built: dict[str, list[RunSpec]] = {}
+        for name, source in sources.items():
+            if not isinstance(name, str):
+                raise BadInput(f"{where}: the name {name!r} is not a string")
+            if not callable(source):
+                self._built[name] = _checked_runs(source, f"{where}[{name!r}]")
+
+    def __getitem__(self, name: str) -> list[RunSpec]:
+        if name not in self._built:
+            source: Any = self._sources[name]
+            try:
+                runs = source()
+            except Exception as error:
+                raise BadInput(f"{self._where}[{name!r}] does not run: {in_one_line(error)}") from None
+            self._built[name] = _checked_runs(runs, f"{self._where}[{name!r}]()")
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study: its name for commands, its question, its runs, and what is compared and judged.
+
+    `run_list` and `named_variants` are those that the file gives; `runs` and `variants` are built on first use.
+    """
+
+    name: str
     about: str
-    runs: list[RunSpec]
-    pieces: dict[str, list[RunSpec]]
-    variants: dict[str, list[RunSpec]]
+    run_list: list[RunSpec] | None
+    pieces: Mapping[str, list[RunSpec]]
+    named_variants: Mapping[str, list[RunSpec]] | None
     comparisons: list[Comparison]
     findings: list[Finding]
+
+    @property
+    def title(self) -> str:
+        return Path(self.name).stem
+
+    @cached_property
+    def runs(self) -> list[RunSpec]:
+        """All runs; without a list of its own, those of all pieces."""
+        if self.run_list is not None:
+            return self.run_list
+        return [run for runs in self.pieces.values() for run in runs]
+
+    @cached_property
+    def variants(self) -> Mapping[str, list[RunSpec]]:
+        """Runs by variant; by the names of their models where the study names no variants."""
+        return self.named_variants or _by_model(self.runs)
 
     def piece(self, name: str | None) -> list[RunSpec]:
         """The runs of one piece, or all."""
@@ -50,7 +105,7 @@ class Study(NamedTuple):
 
 def study_named(name: str) -> Study:
     """A study by its name or the path of its file."""
-    from assay.spec import RunSpec
+    from assay.findings import Comparison, Finding
 
     path = Path(__file__).parent / STUDIES[name].where if name in STUDIES else Path(name)
     if name not in STUDIES and path.suffix != ".py":
@@ -58,38 +113,84 @@ def study_named(name: str) -> Study:
     if not path.is_file():
         raise BadInput(f"there is no study file at {path}")
     try:
-        study = importlib.import_module(f"assay.studies.{path.stem}") if name in STUDIES else _load(path)
+        module = importlib.import_module(f"assay.studies.{path.stem}") if name in STUDIES else _load(path)
     except BadInput as error:
         raise BadInput(f"{path.name}: {error}") from None
     except (Exception, SystemExit) as error:
         raise BadInput(f"{path.name} does not run: {type(error).__name__}: {error}") from None
-    runs = getattr(study, "RUNS", None)
-    if not isinstance(runs, list) or not runs or not all(isinstance(run, RunSpec) for run in runs):
-        raise BadInput(f"{path.name} does not end in RUNS, a list of runs made by assay.run_spec")
+    where, runs = path.name, getattr(module, "RUNS", None)
+    pieces = _named_runs(module, "PIECES", where)
+    if not runs and not pieces:
+        raise BadInput(f"{where} does not end in RUNS, a list of runs made by assay.run_spec")
     return Study(
-        " ".join((study.__doc__ or "").split()),
-        runs,
-        getattr(study, "PIECES", {}),
-        getattr(study, "VARIANTS", None) or _by_model(runs),
-        getattr(study, "COMPARISONS", []),
-        getattr(study, "FINDINGS", []),
+        name,
+        " ".join((module.__doc__ or "").split()),
+        None if runs is None else _checked_runs(runs, f"{where}: RUNS"),
+        pieces,
+        _named_runs(module, "VARIANTS", where) or None,
+        _objects(module, "COMPARISONS", Comparison, where),
+        _objects(module, "FINDINGS", Finding, where),
     )
 
 
-def _by_model(runs: list[RunSpec]) -> dict[str, list[RunSpec]]:
-    named: dict[str, list[RunSpec]] = {}
+def _by_model(runs: Sequence[RunSpec]) -> dict[str, list[RunSpec]]:
+    models: dict[str, list[RunSpec]] = {}
     for run in runs:
-        named.setdefault(run.model.name, []).append(run)
-    return named
+        models.setdefault(run.model.name, []).append(run)
+    return models
+
+
+def _checked_runs(runs: Any, where: str) -> list[RunSpec]:
+    from assay.spec import RunSpec
+
+    if not isinstance(runs, (list, tuple)):
+        raise BadInput(f"{where} must be a list of runs made by assay.run_spec, not a {type(runs).__name__}")
+    wrong = next((run for run in runs if not isinstance(run, RunSpec)), None)
+    if wrong is not None:
+        raise BadInput(f"{where} must hold runs made by assay.run_spec, not a {type(wrong).__name__}")
+    return list(runs)
+
+
+def _named_runs(module: ModuleType, name: str, where: str) -> NamedRuns:
+    named = getattr(module, name, {})
+    if not isinstance(named, Mapping):
+        kind = type(named).__name__
+        raise BadInput(f"{where}: {name} must be a dictionary of names and lists of runs, not a {kind}")
+    return NamedRuns(f"{where}: {name}", named)
+
+
+def _objects(module: ModuleType, name: str, kind: type, where: str) -> list[Any]:
+    objects = getattr(module, name, [])
+    if not isinstance(objects, (list, tuple)) or isinstance(objects, kind):
+        raise BadInput(f"{where}: {name} must be a list of {kind.__name__}, not a {type(objects).__name__}")
+    wrong = next((item for item in objects if not isinstance(item, kind)), None)
+    if wrong is not None:
+        raise BadInput(f"{where}: {name} must hold {kind.__name__} objects, not a {type(wrong).__name__}")
+    return list(objects)
 
 
 def _load(path: Path) -> ModuleType:
-    """Import a file by its name, so that what it defines (tasks, models) can be imported from it by a worker too."""
+    """Import a file by its name, so that a worker, too, can import the tasks and models that it defines."""
+    _check_name(path)
     sys.path.append(str(path.parent.resolve()))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
+    _loaded.add(path.stem)
     spec.loader.exec_module(module)
     return module
+
+
+def _check_name(path: Path) -> None:
+    """Refuse a file whose name would hide another module."""
+    if path.stem in _loaded:
+        return
+    try:
+        spec = importlib.util.find_spec(path.stem)
+        origin = spec.origin if spec else None
+    except (ImportError, ValueError):  # a name with a dot, or a module without a spec
+        origin = "built-in" if path.stem in sys.modules else None
+    if path.stem in sys.stdlib_module_names or (origin and Path(origin).resolve() != path.resolve()):
+        raise BadInput(f"a module of Python or of an installed package is named '{path.stem}' too: rename the file")

@@ -1,4 +1,4 @@
-"""Records gathered into cells: one row per task, model and setting, over its seeds."""
+"""Cells: records gathered by task, model and setting, over their seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
-from assay.findings import learned_at, learned_up_to, right_up_to, settings
+from assay.analysis.settings import learned_at, learned_up_to, perfect_up_to, settings
 from assay.record import Record
 
 
@@ -28,15 +28,6 @@ def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, flo
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def in_percent(interval: tuple[float, float]) -> str:
-    """
-    >>> in_percent(wilson(3, 3))
-    '44-100'
-    """
-    low, high = interval
-    return f"{100 * low:.0f}-{100 * high:.0f}"
-
-
 @dataclass(frozen=True)
 class Cell:
     """All seeds of one task, model and setting."""
@@ -48,7 +39,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The model, and what tells it apart from others of its name."""
+        """The model, with its setting where several have the same model."""
         return f"{self.model} {self.setting}".strip()
 
     @property
@@ -64,31 +55,31 @@ class Cell:
         return wilson(len(self.solved), len(self.records))
 
     @property
-    def interval_in_percent(self) -> str:
-        return in_percent(self.interval)
-
-    @property
     def verdicts(self) -> str:
-        """What the runs came to, commonest first: `solved`, or `2 collapsed, 1 partly`."""
+        """The verdicts of the runs, commonest first: `solved`, or `2 collapsed, 1 partly`."""
         counts = Counter(record.verdict.removesuffix(" solved") for record in self.records).most_common()
         if len(counts) == 1:
             return counts[0][0]
         return ", ".join(f"{count} {name}" for name, count in counts)
 
-    def right(self, up_to: str) -> list[Record]:
+    def perfect(self, up_to: str) -> list[Record]:
         """The seeds that are right in every sequence of every bin up to this one."""
-        return [record for record in self.records if right_up_to(record, up_to)]
+        return [record for record in self.records if perfect_up_to(record, up_to)]
 
     def learned(self, up_to: str) -> list[Record]:
         """The seeds that are right in nearly every sequence of each bin up to this one."""
         return [record for record in self.records if learned_up_to(record, up_to)]
 
     def accuracy(self, bin_: str, probe: str = "") -> float | None:
-        """The mean share of right sequences over the seeds, a divergence counting as 0."""
+        """The mean share of right sequences over the seeds; a run that diverged counts as 0."""
         if not any(record.score(bin_, probe) for record in self.finished):
             return None
         scores = (record.score(bin_, probe) for record in self.finished)
         return mean(score.sequences if score else 0.0 for score in scores)
+
+    @property
+    def longest_bin(self) -> str:
+        return self.records[0].bins[-1]
 
     @property
     def steps_to_solve(self) -> float | None:
@@ -121,69 +112,59 @@ class Cell:
 
 
 def cells(records: Iterable[Record]) -> list[Cell]:
-    """Cells in the order in which the records name them."""
-    found = settings(records)
-    said = _settings([group[0] for group in found])
+    """Cells in the order of their first records."""
+    groups = settings(records)
+    labels = _labels([group[0] for group in groups])
     return [
-        Cell(group[0].task, group[0].model, setting, tuple(sorted(group, key=lambda r: r.seed)))
-        for group, setting in zip(found, said, strict=True)
+        Cell(group[0].task, group[0].model, label, tuple(sorted(group, key=lambda r: r.seed)))
+        for group, label in zip(groups, labels, strict=True)
     ]
 
 
 def median_steps(records: Iterable[Record]) -> float | None:
-    """Steps until nearly all of validation was right, of runs that got there."""
+    """The median step at which runs first had nearly all of validation right, of the runs that did."""
     steps = [step for record in records if (step := learned_at(record)) is not None]
     return median(steps) if steps else None
 
 
 def rates(records: Iterable[Record]) -> list[str]:
-    """The learning rates of some runs as they are written, from low to high."""
+    """The learning rates of records as text, from low to high."""
     return [f"{lr:g}" for lr in sorted({record.rate for record in records})]
 
 
-def bins(of: Iterable[Cell]) -> list[str]:
-    """The names of the bins of some cells, from short to long as each task orders them."""
-    places: dict[str, int] = {}
-    for cell in of:
-        for place, name in enumerate(cell.records[0].bins):
-            places[name] = max(place, places.get(name, 0))
-    return sorted(places, key=lambda name: (places[name], name))
+def by_rate(records: Iterable[Record]) -> dict[float, list[Record]]:
+    """Records by learning rate, from low to high."""
+    groups: dict[float, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.rate, []).append(record)
+    return dict(sorted(groups.items()))
 
 
-def _settings(records: list[Record]) -> list[str]:
-    """What tells runs of the same task and model apart, as `lr=0.003 width=32`."""
+def bins(cells: Iterable[Cell]) -> list[str]:
+    """The names of the test bins of cells, from short to long as each task orders them."""
+    positions: dict[str, int] = {}
+    for cell in cells:
+        for position, name in enumerate(cell.records[0].bins):
+            positions[name] = max(position, positions.get(name, 0))
+    return sorted(positions, key=lambda name: (positions[name], name))
+
+
+def _labels(records: list[Record]) -> list[str]:
+    """The fields in which runs of the same task and model differ, as `lr=0.003 width=32`."""
     rivals: dict[tuple[str, str], list[dict[str, str]]] = {}
-    flat = [_flatten(record.spec) for record in records]
-    for record, fields in zip(records, flat, strict=True):
+    fields_of = [_flatten(record.spec) for record in records]
+    for record, fields in zip(records, fields_of, strict=True):
         rivals.setdefault((record.task, record.model), []).append(fields)
-    said = []
-    for record, fields in zip(records, flat, strict=True):
-        others = rivals[record.task, record.model]
-        keys = [key for key in fields if len({other.get(key) for other in others}) > 1]
-        said.append(" ".join(f"{key.rsplit('.', 1)[-1]}={fields[key]}" for key in keys))
-    return said
+    labels = []
+    for record, fields in zip(records, fields_of, strict=True):
+        group = rivals[record.task, record.model]
+        keys = [key for key in fields if len({rival.get(key) for rival in group}) > 1]
+        labels.append(" ".join(f"{key.rsplit('.', 1)[-1]}={fields[key]}" for key in keys))
+    return labels
 
 
 def _flatten(data: Any, name: str = "") -> dict[str, str]:
     if isinstance(data, dict):
-        inside = (_flatten(value, f"{name}.{key}" if name else key) for key, value in data.items() if key != "seed")
-        return {key: value for part in inside for key, value in part.items()}
+        parts = (_flatten(value, f"{name}.{key}" if name else key) for key, value in data.items() if key != "seed")
+        return {key: value for part in parts for key, value in part.items()}
     return {name: json.dumps(data)}
-
-
-def percent(share: float | None) -> str:
-    """
-    >>> percent(1.0), percent(0.9996), percent(0.5), percent(None)
-    ('100', '99.9', '50.0', '-')
-    """
-    if share is None:
-        return "-"
-    return "100" if share == 1 else f"{math.floor(share * 1000) / 10:.1f}"
-
-
-def or_dash(number: float | None) -> str:
-    """
-    >>> or_dash(1234.4), or_dash(None)
-    ('1,234', '-')
-    """
-    return "-" if number is None else f"{number:,.0f}"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import doctest
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-from assay.record import LengthScore, Record, Score
-from assay.report import tables
-from assay.report.tables import bins, cells, percent, wilson
+from assay.analysis import cells as analysis_cells
+from assay.analysis import titles
+from assay.analysis.cells import bins, cells, wilson
+from assay.record import LengthScore, Record, Score, Verdict
+from assay.report import files, text
+from assay.report.text import percent
 from assay.spec import run_spec
 
 
-def record(seed: int, verdict: str = "solved", share: float = 1.0, **spec: object) -> Record:
+def record(seed: int, verdict: Verdict = "solved", share: float = 1.0, **spec: Any) -> Record:
     described = run_spec("parity", "gru", seed=seed, **spec)
     row = LengthScore(length=9, rows=4, sequences=share, answers=share)
     score = Score(bin="Bin0", rows=4, shared=0, sequences=share, answers=share, favourite=0.5, lengths=(row,))
@@ -20,7 +25,7 @@ def record(seed: int, verdict: str = "solved", share: float = 1.0, **spec: objec
         digest=described.digest,
         spec=described.plain(),
         verdict=verdict,
-        stopped={"diverged": "diverged", "failed": "error"}.get(verdict, "solved"),
+        stopped="diverged" if verdict == "diverged" else "error" if verdict == "failed" else "solved",
         steps=900,
         solved_at=100 * (seed + 1) if verdict == "solved" else None,
         scores=() if verdict in ("diverged", "failed") else (score,),
@@ -29,8 +34,9 @@ def record(seed: int, verdict: str = "solved", share: float = 1.0, **spec: objec
     )
 
 
-def test_doctests():
-    assert doctest.testmod(tables).failed == 0
+@pytest.mark.parametrize("module", [analysis_cells, titles, files, text])
+def test_doctests(module: ModuleType):
+    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize(

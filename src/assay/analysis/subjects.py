@@ -1,0 +1,95 @@
+"""What a page is about: a study with its records, or the record of theory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from assay.analysis.summary import StudySummary, summarize
+from assay.description import BadInput
+from assay.record import Record, Store
+from assay.studies import RESULTS, Study, study_named
+
+THEORY = "theory"
+PageKind = Literal["study", "paper", "theory"]
+THEORY_PARTS = {"claims", "precision", "attention", "bits", "depth", "made"}
+
+
+@dataclass(frozen=True)
+class StudyRecords:
+    """A study, its records, and the store or packed file that they are from."""
+
+    study: Study
+    source: Path
+    records: list[Record]
+
+    @property
+    def kind(self) -> PageKind:
+        return "paper" if self.study.comparisons else "study"
+
+    @property
+    def title(self) -> str:
+        return self.study.title
+
+    @property
+    def missing(self) -> int:
+        """The number of runs without a record."""
+        return len({spec.digest for spec in self.study.runs}) - len(self.records)
+
+    @cached_property
+    def summary(self) -> StudySummary:
+        return summarize(self.study)
+
+
+@dataclass(frozen=True)
+class TheoryRecord:
+    """The record of theory, and for each claim in it a source and a statement."""
+
+    source: Path
+    record: dict[str, Any]
+    statements: dict[str, tuple[str, str]]
+    kind: PageKind = "theory"
+    title: str = THEORY
+
+
+Subject = StudyRecords | TheoryRecord
+
+
+def read_subject(name: str, store: Path | None, default_store: Path) -> Subject:
+    """The subject of a name: theory, or a study by its name or the path of its file."""
+    if name == THEORY:
+        return read_theory(store or RESULTS / "theory.json")
+    return read_study(study_named(name), store, default_store)
+
+
+def read_study(study: Study, store: Path | None, default_store: Path) -> StudyRecords:
+    """The records of a study: from `store` if it is given, or else from the default store or the records that ship."""
+    digests = list(dict.fromkeys(spec.digest for spec in study.runs))
+    source, shipped = store or default_store, RESULTS / f"{study.name}.jsonl.xz"
+    records = Store.open(source).select(digests) if store or source.exists() else []
+    if not records and store is None and shipped.exists():
+        source, records = shipped, Store.open(shipped).select(digests)
+    if not records:
+        into = "" if source.is_file() else f" --store {source}"  # a packed file cannot be written to
+        raise BadInput(f"{source} has no record of this study; make them with: assay study {study.name}{into}")
+    return StudyRecords(study, source, records)
+
+
+def read_theory(path: Path) -> TheoryRecord:
+    from assay.theory.registry import CLAIMS
+
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
+        raise BadInput(
+            f"cannot read the record of theory at {path}: {reason}; scripts/measure-theory makes one"
+        ) from None
+    if not isinstance(record, dict) or not set(record) >= THEORY_PARTS:
+        raise BadInput(f"{path} is not a record of theory; scripts/measure-theory makes one")
+    claims = {row["claim"]: CLAIMS.load(row["claim"])() for row in record["claims"]}
+    statements = {name: (claim.source, claim.statement) for name, claim in claims.items()}
+    return TheoryRecord(path, record, statements)

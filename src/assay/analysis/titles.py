@@ -1,0 +1,75 @@
+"""The names that pages use: languages and architectures as papers write them. Code names are for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+TASKS = {  # by a task's kind; in braces, its options
+    "even-a": "(aa)*",
+    "abab": "(abab)*",
+    "an-bn": "a^n b^n",
+    "an-bn-cn": "a^n b^n c^n",
+    "an-bn-cn-dn": "a^n b^n c^n d^n",
+    "shuffle": "Shuffle-{k}",
+    "dyck-1": "Dyck-1",
+    "reset-dyck-1": "reset Dyck-1",
+    "bounded-dyck": "Dyck-({k}, {depth})",
+    "index-lookup": "index lookup",
+    "nearest-neighbour": "nearest neighbour",
+    "multi-query-recall": "multi-query recall",
+    "cyclic": "Z_{n}",
+    "s3": "S_3",
+    "s5": "S_5",
+    "a5": "A_5",
+    "modular-arithmetic": "arithmetic modulo {n}",
+}
+MODELS = {
+    "transformer": "the Transformer",
+    "linear-transformer": "the linear Transformer",
+    "delta-net": "DeltaNet",
+    "delta-net-signed": "signed DeltaNet",
+    "delta-product": "DeltaProduct",
+    "recurrent-delta": "recurrent delta",
+    "srwm": "SRWM",
+    "lstm": "the LSTM",
+    "e-lstm": "the e-LSTM",
+    "elman": "the Elman network",
+    "gru": "the GRU",
+    "retnet": "RetNet",
+    "dss": "DSS",
+    "mamba": "Mamba",
+}
+
+
+def task_title(task: Mapping[str, Any]) -> str:
+    """The name of a task, from its plain data.
+
+    >>> task_title({"kind": "shuffle", "version": 1, "k": 2})
+    'Shuffle-2'
+    """
+    kind = str(task.get("kind", "?"))
+    try:
+        return TASKS[kind].format_map(task) if kind in TASKS else kind
+    except KeyError:  # a record of another version may lack an option
+        return kind
+
+
+def task_titles(tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The name of each kind of task; the kind itself where tasks of a kind have different names."""
+    titles: dict[str, str] = {}
+    for task in tasks:
+        kind, title = str(task.get("kind", "?")), task_title(task)
+        titles[kind] = title if titles.get(kind, title) == title else kind
+    return titles
+
+
+def variant_title(variant: str) -> str:
+    """A variant in a sentence.
+
+    >>> variant_title("delta-net, one layer"), variant_title("feedback alone")
+    ('DeltaNet (one layer)', 'feedback alone')
+    """
+    model, comma, change = variant.partition(", ")
+    title = MODELS.get(model, model)
+    return f"{title} ({change})" if comma else title

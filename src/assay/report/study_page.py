@@ -1,0 +1,80 @@
+"""The page of a study: a table of every cell, and two charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from assay.analysis.cells import Cell, bins, cells
+from assay.analysis.findings import judge_grid
+from assay.analysis.grid import Grid
+from assay.analysis.subjects import StudyRecords
+from assay.analysis.summary import StudySummary
+from assay.analysis.titles import task_titles
+from assay.record import Record
+from assay.report.findings import findings_table
+from assay.report.page import Page
+from assay.report.provenance import provenance
+from assay.report.text import in_percent, or_dash, percent
+
+NOTE = (
+    "bins show the mean share of right sequences in %, and a run that diverged counts as 0; steps and seconds are "
+    "medians over the seeds that solved"
+)
+
+
+def write(subject: StudyRecords, folder: Path) -> list[Path]:
+    """Write the page and its charts; returns the files."""
+    return render(subject.summary, subject.records, subject.missing).save(folder)
+
+
+def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Page:
+    from assay.report import figures
+
+    titles = task_titles(record.spec.get("task", {}) for record in records)
+    rows, page = cells(records), Page(summary.title, summary.question)
+    if summary.findings:
+        grid = Grid(summary.variants, records)
+        findings_table(page, judge_grid(summary.findings, grid), grid, summary)
+    page.chart(
+        "solved",
+        figures.solved(rows, titles),
+        "Which tasks are solved",
+        "Solved means that every tested sequence is right at every position, also at lengths beyond those of "
+        f"training where the task has them. {figures.SHADING}",
+    )
+    page.chart(
+        "by-length",
+        figures.by_length(rows, titles),
+        "Right sequences by length",
+        "Darker is better; the red line is where the lengths of training end.",
+    )
+    page.table("Every cell", *_table(rows, titles))
+    page.facts([*provenance(records, missing, NOTE, titles), summary.made_by])
+    return page
+
+
+def _table(rows: Sequence[Cell], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    names = bins(rows)
+    probes = sorted({s.probe for cell in rows for r in cell.records for s in r.scores if s.probe})
+    header = ["task", "model", "solved", "95 %", *names, *(f"Bin0 {probe}" for probe in probes)]
+    header += ["first wrong", "steps", "seconds", "parameters", "state floats", "verdict"]
+    return header, [_row(cell, names, probes, titles) for cell in rows]
+
+
+def _row(cell: Cell, names: Sequence[str], probes: Sequence[str], titles: Mapping[str, str]) -> list[str]:
+    sizes = cell.finished[0] if cell.finished else cell.records[0]
+    return [
+        titles.get(cell.task, cell.task),
+        cell.label,
+        f"{len(cell.solved)} of {len(cell.records)}",
+        in_percent(cell.interval),
+        *(percent(cell.accuracy(name)) for name in names),
+        *(percent(cell.accuracy("Bin0", probe)) for probe in probes),
+        or_dash(cell.first_failing_length),
+        or_dash(cell.steps_to_solve),
+        or_dash(cell.seconds_to_solve),
+        f"{sizes.parameters:,}",
+        or_dash(sizes.state_floats),
+        cell.verdicts,
+    ]
