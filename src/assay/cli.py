@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
 from assay.cli_records import pack, repeat, report
+from assay.cli_show import list_, show
 from assay.cli_theory import prove, size
-from assay.description import BadInput, suggestion
-from assay.models.registry import MODELS
-from assay.registry import Entry
-from assay.studies import STUDIES, study_named
-from assay.tasks import TASKS, task_class
-from assay.theory.registry import CLAIMS
+from assay.description import BadInput
+from assay.studies import study_named
 
 if TYPE_CHECKING:
     from assay.spec import RunSpec
@@ -30,11 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(prove)
-app.command()(size)
-app.command()(report)
-app.command()(repeat)
-app.command()(pack)
+app.command("list")(list_)
+for command in (show, prove, size, report, repeat, pack):
+    app.command()(command)
 
 StoreAt = Annotated[Path, typer.Option("--store", help="The folder of the records.")]
 Jobs = Annotated[
@@ -50,98 +44,6 @@ Slots = Annotated[
     ),
 ]
 Checkpoint = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]
-
-
-class Noun(StrEnum):
-    tasks = "tasks"
-    models = "models"
-    studies = "studies"
-    claims = "claims"
-
-
-LISTED: dict[Noun, dict[str, Entry]] = {
-    Noun.tasks: TASKS.entries,
-    Noun.models: MODELS.entries,
-    Noun.studies: STUDIES,
-    Noun.claims: CLAIMS.entries,
-}
-
-
-@app.command("list")
-def list_(
-    what: Annotated[Noun | None, typer.Argument(help="One kind of them.", show_default="all")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List tasks, models, studies and claims."""
-    nouns = [what] if what else list(Noun)
-    if as_json:
-        print_json(
-            {
-                noun.value: [
-                    {"name": name, "summary": e.summary, "source": e.source} for name, e in LISTED[noun].items()
-                ]
-                for noun in nouns
-            }
-        )
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    for noun in nouns:
-        table = Table(title=noun.value, box=None, title_justify="left", title_style="bold", show_header=False)
-        for name, entry in LISTED[noun].items():
-            table.add_row(name, entry.summary, f"[dim]{entry.source}")
-        Console().print(table)
-
-
-@app.command()
-def show(
-    name: Annotated[str, typer.Argument(help="A task, model, claim or study, or one's own task as module:Class.")],
-) -> None:
-    """Explain a task, a model or a claim: what it is, an example, and its options; or a study and its pieces."""
-    import inspect
-
-    from rich.console import Console
-
-    known = {**TASKS.entries, **MODELS.entries, **CLAIMS.entries, **STUDIES}
-    if name not in known and ":" not in name:
-        raise BadInput(f"unknown task, model, claim or study '{name}'{suggestion(name, known)}")
-    out = Console(highlight=False)
-    if name in STUDIES:
-        _explain_study(out, name)
-        return
-    if name in MODELS.entries or name in CLAIMS.entries:
-        made = (MODELS if name in MODELS.entries else CLAIMS).load(name)
-        options = {p.name: p.default for p in inspect.signature(made).parameters.values()}
-        text = made.__doc__ if name in MODELS.entries else f"{inspect.cleandoc(made.__doc__)}\n\nSource: {made.source}"
-        _explain(out, name, "model." if name in MODELS.entries else "", text, options)
-        return
-    task = task_class(name)
-    options = {field: "needed" if i.is_required() else i.default for field, i in task.model_fields.items()}
-    _explain(out, name, "task.", task.__doc__, options)
-
-
-def _explain_study(console: Any, name: str) -> None:
-    from assay.analysis.summary import piece_sizes
-
-    study = study_named(name)
-    console.print(f"[bold]{name}[/], {len(study.runs):,} runs")
-    console.print(study.about, markup=False)
-    if study.pieces:
-        console.print("\npieces, each with --piece NAME:")
-    for piece, runs in piece_sizes(study).items():
-        console.print(f"  {piece}: {runs:,} runs", markup=False)
-
-
-def _explain(console: Any, name: str, part: str, text: str | None, options: dict[str, Any]) -> None:
-    import inspect
-
-    console.print(f"[bold]{name}[/]")
-    console.print(inspect.cleandoc(text or ""), markup=False)
-    if options:
-        console.print(f"\noptions, with --set {part}NAME=VALUE:")
-        for option, default in options.items():
-            console.print(f"  {option} = {default}", markup=False)
 
 
 @app.command()
@@ -226,7 +128,7 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
     from assay.lab.device import parse_device
     from assay.lab.plan import Plan
     from assay.record import Store
-    from assay.terminal import LiveProgress, console, show
+    from assay.terminal import LiveProgress, console, print_cells
 
     device = parse_device(options.device)
     store, out = Store.create(store_path), console()
@@ -245,7 +147,7 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
     if as_json:
         print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
     else:
-        show(out, cells(records))
+        print_cells(out, cells(records))
         if pending:
             out.print(progress.summary())
     if any(not record.finished for record in records):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import rich.live
 from rich.console import Console, Group
@@ -158,46 +159,65 @@ def outcome(record: Record) -> str:
     return f"{record.verdict}{at}{wrong} ({sum(record.seconds.values()):.0f} s)"
 
 
-def show(console: Console, of: Sequence[Cell]) -> None:
-    """The final table; it fits 100 columns."""
-    named = bins(of)
-    settings = any(cell.setting for cell in of)
-    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
-    table.add_column("task", no_wrap=True)
-    table.add_column("model", no_wrap=True)
-    if settings:
-        table.add_column("setting", overflow="fold")
-    table.add_column("solved", justify="right")
-    table.add_column("95 %", justify="right")
-    for name in named:
-        table.add_column(name, justify="right")
-    for heading in ("wrong", "steps", "sec"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict", overflow="fold")
-    before = ""
-    for cell in of:
-        if before and cell.task != before:
-            table.add_section()
-        style = COLOURS.get(cell.verdicts, "")
-        table.add_row(
-            escape(cell.task) if cell.task != before else "",
-            escape(cell.model),
-            *([escape(cell.setting)] if settings else []),
-            f"{len(cell.solved)}/{len(cell.records)}",
-            in_percent(cell.interval),
-            *(percent(cell.accuracy(name)) for name in named),
-            or_dash(cell.first_failing_length),
-            or_dash(cell.steps_to_solve),
-            or_dash(cell.seconds_to_solve),
-            f"[{style}]{cell.verdicts}" if style else cell.verdicts,
-        )
-        before = cell.task
+def print_cells(console: Console, cells: Sequence[Cell]) -> None:
+    """The table of all cells, how to read it, and the runs that failed.
+
+    In a narrow terminal the least important columns are left out, so that no value is broken.
+    """
+    columns = _cell_columns(cells)
+    for optional in ("sec", "95 %", "steps", "wrong", ""):
+        table = _cell_table(cells, columns)
+        if console.measure(table).minimum <= console.width:
+            break
+        columns.pop(optional, None)
     console.print(table)
-    console.print("[dim]Bins: % of sequences right everywhere; Bin0 as trained, then longer (index lookup: longest).")
-    console.print("[dim]Wrong: the shortest length with a mistake. Steps, sec: median to solve.")
-    for record in (record for cell in of for record in cell.records if record.error):
-        said = f"{record.task} {record.model} seed {record.seed}: {record.error}"
-        console.print(f"[red]failed:[/] {escape(said)}")
+    console.print("[dim]Bins: % of sequences right at every position. Bin0: training lengths; then longer.")
+    legend = ["Wrong: shortest length with a mistake."] if "wrong" in columns else []
+    medians = [name for name in ("steps", "sec") if name in columns]
+    legend += [f"{', '.join(medians).capitalize()}: medians of solving seeds."] if medians else []
+    if legend:
+        console.print(f"[dim]{' '.join(legend)}")
+    for record in (record for cell in cells for record in cell.records if record.error):
+        console.print(f"[red]failed:[/] {escape(f'{record.task} {record.model} seed {record.seed}: {record.error}')}")
+
+
+def _cell_columns(cells: Sequence[Cell]) -> dict[str, Callable[[Cell], str]]:
+    """The columns of the table by their headings."""
+    columns: dict[str, Callable[[Cell], str]] = {"task": lambda c: c.task, "model": lambda c: c.model}
+    if any(cell.setting for cell in cells):
+        columns["setting"] = lambda c: c.setting
+    columns["solved"] = lambda c: f"{len(c.solved)}/{len(c.records)}"
+    columns["95 %"] = lambda c: in_percent(c.interval)
+    columns |= {name: partial(_bin_text, name) for name in bins(cells)}
+    columns["wrong"] = lambda c: or_dash(c.first_failing_length)
+    columns["steps"] = lambda c: or_dash(c.steps_to_solve)
+    columns["sec"] = lambda c: or_dash(c.seconds_to_solve)
+    columns["verdict"] = lambda c: c.verdicts
+    return columns
+
+
+def _bin_text(name: str, cell: Cell) -> str:
+    return percent(cell.accuracy(name))
+
+
+def _cell_table(cells: Sequence[Cell], columns: dict[str, Callable[[Cell], str]]) -> Table:
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
+    for heading in columns:
+        text = heading in ("task", "model", "setting", "verdict")
+        wraps = heading == "verdict"
+        justify: Literal["left", "right"] = "left" if text else "right"
+        table.add_column(heading, justify=justify, no_wrap=not wraps, min_width=13 if wraps else None, overflow="fold")
+    previous = ""
+    for cell in cells:
+        if previous and cell.task != previous:
+            table.add_section()
+        values = {heading: escape(value(cell)) for heading, value in columns.items()}
+        values["task"] = values["task"] if cell.task != previous else ""
+        if style := COLOURS.get(cell.verdicts, ""):
+            values["verdict"] = f"[{style}]{values['verdict']}"
+        table.add_row(*values.values())
+        previous = cell.task
+    return table
 
 
 def repeated(console: Console, outcomes: Counter[str], runs: Sequence[tuple[Record, Record, bool]]) -> None:
