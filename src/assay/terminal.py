@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from assay.theory.bounds.sizes import Size
     from assay.theory.claim import Verdict
 
+VERDICT_WIDTH = 13  # of the longest verdict, "partly solved"
 COLOURS = {"solved": "green", "partly": "yellow", "diverged": "red", "failed": "red"}
 
 
@@ -165,13 +166,11 @@ def print_cells(console: Console, cells: Sequence[Cell]) -> None:
     In a narrow terminal the least important columns are left out, so that no value is broken.
     """
     columns = _cell_columns(cells)
-    for optional in ("sec", "95 %", "steps", "wrong", ""):
-        table = _cell_table(cells, columns)
-        if console.measure(table).minimum <= console.width:
-            break
-        columns.pop(optional, None)
-    console.print(table)
-    console.print("[dim]Bins: % of sequences right at every position. Bin0: training lengths; then longer.")
+    for optional in ("sec", "95 %", "steps", "wrong"):
+        if _cell_width(cells, columns) > console.width:
+            del columns[optional]
+    console.print(_cell_table(cells, columns))
+    console.print("[dim]Bins: % of sequences right at every position. Bin0: training lengths.")
     legend = ["Wrong: shortest length with a mistake."] if "wrong" in columns else []
     medians = [name for name in ("steps", "sec") if name in columns]
     legend += [f"{', '.join(medians).capitalize()}: medians of solving seeds."] if medians else []
@@ -200,13 +199,22 @@ def _bin_text(name: str, cell: Cell) -> str:
     return percent(cell.accuracy(name))
 
 
+def _cell_width(cells: Sequence[Cell], columns: dict[str, Callable[[Cell], str]]) -> int:
+    """The width of the table if only verdicts are wrapped."""
+    fixed = {heading: value for heading, value in columns.items() if heading != "verdict"}
+    widths = [max(len(text) for text in (heading, *map(value, cells))) for heading, value in fixed.items()]
+    return sum(widths) + len(widths) + VERDICT_WIDTH
+
+
 def _cell_table(cells: Sequence[Cell], columns: dict[str, Callable[[Cell], str]]) -> Table:
     table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
     for heading in columns:
         text = heading in ("task", "model", "setting", "verdict")
         wraps = heading == "verdict"
         justify: Literal["left", "right"] = "left" if text else "right"
-        table.add_column(heading, justify=justify, no_wrap=not wraps, min_width=13 if wraps else None, overflow="fold")
+        table.add_column(
+            heading, justify=justify, no_wrap=not wraps, min_width=VERDICT_WIDTH if wraps else None, overflow="fold"
+        )
     previous = ""
     for cell in cells:
         if previous and cell.task != previous:
