@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from .cases import installed
+from .cases import CASES, KERNELS, installed
 
 pytestmark = installed("cpu")
 
@@ -106,6 +110,21 @@ for backend in ("cpu", "reference"):
 for got, wanted in zip(*results):
     torch.testing.assert_close(got, wanted)
 """
+
+
+@pytest.mark.parametrize("name", [name for name, backend in KERNELS if backend == "cpu"])
+def test_a_kernel_takes_the_areas_that_its_layout_declares(name: str, monkeypatch: pytest.MonkeyPatch):
+    module, layouts = importlib.import_module(f"assay.ops.cpu.{name}"), []
+    launch = module.launch
+
+    def recorded(run: Any, blocks: int, layout: dict[str, int], *arguments: Any) -> None:
+        layouts.append(list(layout))
+        launch(run, blocks, layout, *arguments)
+
+    monkeypatch.setattr(module, "launch", recorded)
+    CASES[name].gradients(CASES[name].draw(2), "cpu")
+    unpacked = re.findall(r"^    (.+) = areas\(scratch\)$", inspect.getsource(module), re.MULTILINE)
+    assert [names.strip("(),").split(", ") for names in unpacked] == [names for names in layouts if names]
 
 
 def test_debug_mode_catches_an_access_outside_of_its_area(cache: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,4 @@
-"""exp, sigmoid and tanh of a number or of a vector, in vector instructions; the C library's are calls, one by one.
+"""exp, sigmoid and tanh of a number or of a vector, in vector instructions; the C library takes one number per call.
 
 exp(x) = 2^n exp(r) with |r| <= log(2) / 2, and exp(r) - 1 by its Taylor series, with as many terms as the type needs.
 """

@@ -55,14 +55,14 @@ def _forward(start, stop, scratch, a, R, b, first_h, outputs, gates):
             for i in range(D):
                 store(z, 2 * D + i, splat(b[group, head, i]))
             weigh(R[group, head], h, z)
-            kept = gates[block, t]
+            saved = gates[block, t]
             for i in range(D):
                 reset, update, inner = sigmoid(load(z, i)), sigmoid(load(z, D + i)), load(z, 2 * D + i)
                 new = tanh(load(a_t, 2 * D + i) + reset * inner)
-                store(kept, i, reset)
-                store(kept, D + i, update)
-                store(kept, 2 * D + i, new)
-                store(kept, 3 * D + i, inner)
+                store(saved, i, reset)
+                store(saved, D + i, update)
+                store(saved, 2 * D + i, new)
+                store(saved, 3 * D + i, inner)
                 store(h, i, (1 - update) * new + update * load(h, i))
             scatter(h, first, count, head, t, outputs)
 
@@ -79,12 +79,12 @@ def _backward(start, stop, scratch, R_T, previous, gates, d_out, da, dz, d_first
         for t in range(T - 1, -1, -1):
             gather(previous, first, count, head, t, h)
             gather(d_out, first, count, head, t, da_t)
-            kept = gates[block, t]
+            saved = gates[block, t]
             for i in range(D):
-                reset, update, new = load(kept, i), load(kept, D + i), load(kept, 2 * D + i)
+                reset, update, new = load(saved, i), load(saved, D + i), load(saved, 2 * D + i)
                 d_i = load(da_t, i) + load(dh, i)
                 d_new = d_i * (1 - update) * (1 - new * new)
-                d_reset = d_new * load(kept, 3 * D + i) * reset * (1 - reset)
+                d_reset = d_new * load(saved, 3 * D + i) * reset * (1 - reset)
                 d_update = d_i * (load(h, i) - new) * update * (1 - update)
                 store(da_t, i, d_reset)
                 store(da_t, D + i, d_update)

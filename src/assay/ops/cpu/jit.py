@@ -83,7 +83,7 @@ class _Pool:
     def forget(self) -> None:
         self.executor, self.size = None, 0
 
-    def of(self, size: int) -> ThreadPoolExecutor:
+    def with_size(self, size: int) -> ThreadPoolExecutor:
         if self.executor is None or self.size < size:
             self.executor, self.size = ThreadPoolExecutor(size, "assay-kernel"), size
         return self.executor
@@ -105,7 +105,7 @@ def launch(run: Callable[..., None], blocks: int, layout: Layout, *arguments: Te
     arrays = [x.detach().numpy() if isinstance(x, Tensor) else x for x in arguments]
     edges = [blocks * i // threads for i in range(threads + 1)]
     calls: list[tuple[Any, ...]] = [(edges[i], edges[i + 1], scratch[i], *arrays) for i in range(threads)]
-    waiting = [_pool.of(threads - 1).submit(run, *call) for call in calls[1:]]
+    running = [_pool.with_size(threads - 1).submit(run, *call) for call in calls[1:]]
     run(*calls[0])
-    for other in waiting:
-        other.result()
+    for future in running:
+        future.result()

@@ -1,5 +1,5 @@
-"""Sixteen rows side by side: a block holds rows of one head, and of one group where that shares a weight; lane is the
-last axis of everything in it.
+"""Blocks of sixteen rows side by side: rows of one head, and of one group where they share a weight. Lane is the last
+axis of every array in a block.
 
 A matrix W [n, m] of a block is n m vectors; a weight R [out, in] that the rows share stays as it is.
 """
@@ -66,7 +66,7 @@ def gather(x, first, count, head, t, into):
 
 @inline
 def scatter(out, first, count, head, t, x):
-    """x[first + lane, head, t, i] = out[i, lane]."""
+    """x[first + lane, head, t, i] = out[i, lane], for the lanes that have a row."""
     for lane in range(count):
         for i in range(x.shape[3]):
             x[first + lane, head, t, i] = out[i * LANES + lane]
@@ -137,8 +137,8 @@ def add_outer(a, b, W, n, m):
 @inline
 def weigh(R, x, out):
     """out += R x, with one R [out, in] for all lanes; four of its rows at a time, to read x a quarter as often."""
-    whole = R.shape[0] - R.shape[0] % 4
-    for j in range(0, whole, 4):
+    blocked = R.shape[0] - R.shape[0] % 4
+    for j in range(0, blocked, 4):
         a, b, c, d = load(out, j), load(out, j + 1), load(out, j + 2), load(out, j + 3)
         for i in range(R.shape[1]):
             x_i = load(x, i)
@@ -147,7 +147,7 @@ def weigh(R, x, out):
         store(out, j + 1, b)
         store(out, j + 2, c)
         store(out, j + 3, d)
-    for j in range(whole, R.shape[0]):
+    for j in range(blocked, R.shape[0]):
         a = load(out, j)
         for i in range(R.shape[1]):
             a = a + R[j, i] * load(x, i)

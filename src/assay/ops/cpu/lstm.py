@@ -53,16 +53,16 @@ def _forward(start, stop, scratch, a, R, first_h, first_c, outputs, last_c, gate
         for t in range(T):
             gather(a, first, count, head, t, z)
             weigh(R[group, head], h, z)
-            kept = gates[block, t]
+            saved = gates[block, t]
             for n in range(D):
                 i, f, o = sigmoid(load(z, n)), sigmoid(load(z, D + n)), sigmoid(load(z, 3 * D + n))
                 g = tanh(load(z, 2 * D + n))
                 cell = f * load(c, n) + i * g
-                store(kept, n, i)
-                store(kept, D + n, f)
-                store(kept, 2 * D + n, g)
-                store(kept, 3 * D + n, o)
-                store(kept, 4 * D + n, cell)
+                store(saved, n, i)
+                store(saved, D + n, f)
+                store(saved, 2 * D + n, g)
+                store(saved, 3 * D + n, o)
+                store(saved, 4 * D + n, cell)
                 store(c, n, cell)
                 store(h, n, o * tanh(cell))
             scatter(h, first, count, head, t, outputs)
@@ -80,15 +80,15 @@ def _backward(start, stop, scratch, R_T, first_c, gates, d_out, d_last, da, d_fi
             store(dh, n, zero(dh))
         for t in range(T - 1, -1, -1):
             gather(d_out, first, count, head, t, d_h)
-            kept = gates[block, t]
+            saved = gates[block, t]
             if t > 0:
                 earlier = take(gates[block, t - 1], 4 * D, D)
             else:
                 earlier = take(dz, 0, D)  # read at n before dz is written there
                 gather(first_c, first, count, head, 0, earlier)
             for n in range(D):
-                i, f, g, o = load(kept, n), load(kept, D + n), load(kept, 2 * D + n), load(kept, 3 * D + n)
-                squashed = tanh(load(kept, 4 * D + n))
+                i, f, g, o = load(saved, n), load(saved, D + n), load(saved, 2 * D + n), load(saved, 3 * D + n)
+                squashed = tanh(load(saved, 4 * D + n))
                 d_n = load(d_h, n) + load(dh, n)
                 dc_n = load(dc, n) + d_n * o * (1 - squashed * squashed)
                 d_f = dc_n * load(earlier, n)

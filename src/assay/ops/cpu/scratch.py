@@ -7,6 +7,7 @@ order. With ASSAY_DEBUG=1 in the environment every access is checked, and one ou
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 from numba.extending import overload
@@ -17,7 +18,7 @@ DEBUG = os.environ.get("ASSAY_DEBUG") == "1"
 Layout = dict[str, int]
 
 
-def allocate(layout: Layout, threads: int, dtype: torch.dtype) -> list[tuple]:
+def allocate(layout: Layout, threads: int, dtype: torch.dtype) -> list[tuple[Any, tuple[int, ...]]]:
     """For every thread its uninitialised memory and the sizes of the areas in it."""
     sizes = tuple(layout.values())
     memory = torch.empty(threads, sum(sizes) * LANES, dtype=dtype).numpy()

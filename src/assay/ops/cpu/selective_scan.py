@@ -62,7 +62,7 @@ def _forward(start, stop, scratch, x, dt, A, B, C, state, y, starts):
 
 @kernel
 def _backward(start, stop, scratch, x, dt, A, B, C, starts, dy, dx, ddt, dA, dB, dC, d_state):
-    """h_t = g h + dt x B with g = exp(dt A): the states of a segment are computed anew, then walked back."""
+    """h_t = g h + dt x B with g = exp(dt A): the states of a segment are computed again, then walked back."""
     rows, H, T, D = x.shape
     N = A.shape[3]
     (states,) = areas(scratch)

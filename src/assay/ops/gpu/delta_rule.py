@@ -146,7 +146,7 @@ def _walk_back(
     H, T, K, V, ONE_LAUNCH: tl.constexpr,
     C: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Y of every chunk, the gradient of the state after it, and of the first; if ONE_LAUNCH those of the inputs as well."""
+    """Y of every chunk, the gradient of the state after it, and of the first; if ONE_LAUNCH also of the inputs."""
     row = tl.program_id(0).to(tl.int64)
     i, c, s = tl.arange(0, PK), tl.arange(0, PV), tl.arange(0, C)
     chunks = tl.cdiv(T, C)
