@@ -99,7 +99,8 @@ def failed(record: Record) -> Record:
 
 def made_up(run: RunSpec) -> Record:
     """A record in which everything is consistent, and the same at every call."""
-    named = f"{run.task.kind} {run.model.name} {len(run.plain()['model']['mixers'])} {run.training.lr} {run.seed}"
+    layers = len(run.plain()["model"]["mixers"])
+    named = f"{run.task.kind} {run.model.name} {layers} {run.training.lr} {run.seed}"
     chance = random.Random(f"{named} {DRAW}")
     end = chance.choice(ENDS)
     right = {"solved": 3, "partly solved": chance.choice((1, 2))}.get(end, 0)

@@ -145,9 +145,9 @@ def _checked_runs(runs: Any, where: str) -> list[RunSpec]:
 
     if not isinstance(runs, (list, tuple)):
         raise BadInput(f"{where} must be a list of runs made by assay.run_spec, not a {type(runs).__name__}")
-    wrong = next((run for run in runs if not isinstance(run, RunSpec)), None)
-    if wrong is not None:
-        raise BadInput(f"{where} must hold runs made by assay.run_spec, not a {type(wrong).__name__}")
+    for run in runs:
+        if not isinstance(run, RunSpec):
+            raise BadInput(f"{where} must hold runs made by assay.run_spec, not a {type(run).__name__}")
     return list(runs)
 
 
@@ -163,9 +163,9 @@ def _objects(module: ModuleType, name: str, kind: type, where: str) -> list[Any]
     objects = getattr(module, name, [])
     if not isinstance(objects, (list, tuple)) or isinstance(objects, kind):
         raise BadInput(f"{where}: {name} must be a list of {kind.__name__}, not a {type(objects).__name__}")
-    wrong = next((item for item in objects if not isinstance(item, kind)), None)
-    if wrong is not None:
-        raise BadInput(f"{where}: {name} must hold {kind.__name__} objects, not a {type(wrong).__name__}")
+    for item in objects:
+        if not isinstance(item, kind):
+            raise BadInput(f"{where}: {name} must hold {kind.__name__} objects, not a {type(item).__name__}")
     return list(objects)
 
 
