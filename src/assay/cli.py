@@ -12,7 +12,7 @@ import typer
 
 from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
 from assay.cli_records import pack, repeat, report
-from assay.cli_theory import prove, size
+from assay.cli_theory import measure_theory, prove, size
 from assay.description import BadInput, suggestion
 from assay.models.registry import MODELS
 from assay.registry import Entry
@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 app.command()(prove)
 app.command()(size)
+app.command("measure-theory")(measure_theory)
 app.command()(report)
 app.command()(repeat)
 app.command()(pack)
