@@ -13,8 +13,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from assay.lab.provenance import provenance
 from assay.lab.population import losses_of
+from assay.lab.provenance import provenance
 from assay.models import MODELS, named_model
 from assay.rng import Rng
 from assay.tasks import named_task

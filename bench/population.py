@@ -33,10 +33,10 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 
 from assay.description import in_one_line
-from assay.lab.provenance import provenance
-from assay.lab.population import Population, build_population
 from assay.lab.memory import Forecast
 from assay.lab.numerics import numerics
+from assay.lab.population import Population, build_population
+from assay.lab.provenance import provenance
 from assay.models import MODELS
 from assay.spec import RunSpec, run_spec
 from ops import command, number, timed, version, wait

@@ -12,7 +12,7 @@ import typer
 from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
 from assay.cli_records import pack, repeat, report
 from assay.cli_show import list_, show
-from assay.cli_theory import prove, size
+from assay.cli_theory import measure_theory, prove, size
 from assay.description import BadInput
 from assay.studies import study_named
 
@@ -27,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("list")(list_)
+app.command("measure-theory")(measure_theory)
 for command in (show, prove, size, report, repeat, pack):
     app.command()(command)
 

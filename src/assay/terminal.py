@@ -23,7 +23,7 @@ from assay.report.text import in_percent, or_dash, percent
 
 if TYPE_CHECKING:
     from assay.theory.bounds.sizes import Size
-    from assay.theory.claim import Verdict
+    from assay.theory.claim import CheckResult
 
 VERDICT_WIDTH = 13  # of the longest verdict, "partly solved"
 COLOURS = {"solved": "green", "partly": "yellow", "diverged": "red", "failed": "red"}
@@ -254,20 +254,20 @@ def claim_header() -> str:
     return "[bold]" + CLAIM.format("claim", "holds", "N", "inputs", "width", "bits", "margin", "sec", "checked")
 
 
-def claim_line(verdict: Verdict) -> str:
+def claim_line(result: CheckResult) -> str:
     """One claim in one line of 100 columns."""
     line = CLAIM.format(
-        verdict.claim[:24],
-        "yes" if verdict.holds else "NO",
-        f"{verdict.length}",
-        f"{verdict.inputs:,}",
-        or_dash(verdict.width),
-        or_dash(verdict.bits if verdict.bits is None else round(verdict.bits, 2)),
-        "-" if verdict.margin is None else f"{verdict.margin:.3g}",
-        f"{verdict.seconds:.1f}",
-        escape(verdict.note if not verdict.holds else verdict.checked),
+        result.claim[:24],
+        "yes" if result.holds else "NO",
+        f"{result.length}",
+        f"{result.inputs:,}",
+        or_dash(result.width),
+        or_dash(result.bits if result.bits is None else round(result.bits, 2)),
+        "-" if result.margin is None else f"{result.margin:.3g}",
+        f"{result.seconds:.1f}",
+        escape(result.note if not result.holds else result.checked),
     )
-    return line if verdict.holds else f"[red]{line}[/]"
+    return line if result.holds else f"[red]{line}[/]"
 
 
 def show_sizes(console: Console, task: str, length: int, precision: int, sizes: Sequence[Size]) -> None:
