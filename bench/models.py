@@ -13,8 +13,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from assay.lab.execute import circumstances
 from assay.lab.population import losses_of
+from assay.lab.provenance import provenance
 from assay.models import MODELS, named_model
 from assay.rng import Rng
 from assay.tasks import named_task
@@ -60,7 +60,7 @@ def main() -> None:
     Console().print(table)
     if chosen.json:
         with open(chosen.json, "w") as file:
-            made = circumstances(torch.device(chosen.device))
+            made = provenance(torch.device(chosen.device))
             json.dump({**made, "batch": BATCH, "time": chosen.time, "seconds_per_step": results}, file, indent=1)
 
 

@@ -37,9 +37,8 @@ from rich.table import Table
 from torch import Tensor
 
 from assay.description import in_one_line
-from assay.lab.execute import circumstances
-from assay.ops import chosen
-from assay.ops.rules import RULES
+from assay.lab.provenance import provenance
+from assay.ops import OPERATORS, backend_for
 from cases import Case, quick, usual
 from peers import FLA, NETWORKS, Contender, fla, in_tf32, ours, torch_nn, with_input
 
@@ -56,9 +55,9 @@ SHAPE = ("op", "rows", "heads", "time", "size", "states", "dtype")
 
 def contenders(case: Case, device: torch.device) -> list[Contender]:
     """Ours first. Without a kernel a loop stands for one member only: it would keep every state of every member."""
-    best = chosen(case.op, "auto", device, case.bounded)
-    others = ["chunked"] if RULES[case.op].parallel and device.type == "cpu" else []
-    one = case.members == 1 or RULES[case.op].plain
+    best = backend_for(case.op, "auto", device, case.bounded)
+    others = ["chunked"] if case.operator.chunked and device.type == "cpu" else []
+    one = case.members == 1 or case.operator.fusible
     if one and case.dtype != "bfloat16" and (device.type == "cpu" or case.time <= GRAPH_STEPS):
         others.append("reference")
     those = [ours(case.op, name) for name in dict.fromkeys([best, *others])]
@@ -287,7 +286,7 @@ def _title(row: Row) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    options.add_argument("--only", nargs="+", metavar="OP", choices=list(RULES), default=list(RULES))
+    options.add_argument("--only", nargs="+", metavar="OP", choices=list(OPERATORS), default=list(OPERATORS))
     options.add_argument("--quick", action="store_true", help="one small shape per op")
     options.add_argument("--json", metavar="FILE")
     options.add_argument("--commit", metavar="HASH", help="of this code, where there is no checkout to ask")
@@ -296,7 +295,7 @@ def main() -> None:
     whole = usual(device.type == "cuda")
     todo = [case for case in (quick() if asked.quick else whole) if case.op in asked.only]
     settings = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ]
-    record: Row = circumstances(device) | {
+    record: Row = provenance(device) | {
         "command": " ".join([*settings, command("ops.py")]),
         "threads": torch.get_num_threads(),
         "load": os.getloadavg()[0],

@@ -1,4 +1,4 @@
-"""What the ops are measured against: a contender is one way to compute a case.
+"""What the operators are measured against: a contender is one way to compute a case.
 
 Ours with any backend; flash-linear-attention (`fla`), in its own layout [batch, time, heads, dim]; torch.nn's recurrent
 networks (cuDNN on a GPU), one member after the other.
@@ -22,6 +22,14 @@ NETWORKS = {"lstm": nn.LSTM, "gru": nn.GRU, "elman": nn.RNN}
 FLA = {"delta_rule": "delta_rule", "linear_attention": "linear_attn", "retention": "retention"}
 
 
+def fla_decay(decay: Tensor) -> Tensor:
+    """The decay that flash-linear-attention's retention has, which is fixed."""
+    return (1 - 2.0 ** (-5 - torch.arange(decay.shape[-1], device=decay.device))).expand_as(decay)
+
+
+FIXED = {"retention": {"decay": fla_decay}}  # inputs that a peer does not let us choose
+
+
 def same(x: Tensor) -> Tensor:
     return x
 
@@ -33,7 +41,7 @@ def turned(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Contender:
-    """`start` makes of the inputs a forward pass and what it is differentiated by; `turn` is between layouts."""
+    """`start` returns a forward pass and the tensors that it is differentiated by; `turn` converts between layouts."""
 
     name: str
     start: Callable[[Tensors], tuple[Forward, Tensors]]
@@ -41,27 +49,22 @@ class Contender:
     precision: str = "highest"  # of float32 products, as torch.set_float32_matmul_precision takes it
 
 
-def leaves(given: Tensors, turn: Callable[[Tensor], Tensor] = same) -> Tensors:
-    return {name: turn(x).detach().requires_grad_() for name, x in given.items()}
+def leaves(inputs: Tensors, turn: Callable[[Tensor], Tensor] = same) -> Tensors:
+    return {name: turn(x).detach().requires_grad_() for name, x in inputs.items()}
 
 
 # -- ours ----------------------------------------------------------------------------------------------------------
 
 
-def call(op: str, given: Tensors, backend: str) -> Tensor:
-    first, *others = given.values()
-    if op == "srwm":
-        others = [tuple(others)]
-    if op == "recurrent_delta":
-        others = [*others[:3], tuple(others[3:])]
-    made = getattr(ops, op)(first, *others, backend=backend)
-    return made if isinstance(made, Tensor) else made[0]
+def call(op: str, inputs: Tensors, backend: str) -> Tensor:
+    result = getattr(ops, op)(*ops.OPERATORS[op].pack(inputs), backend=backend)
+    return result if isinstance(result, Tensor) else result[0]
 
 
 def ours(op: str, backend: str) -> Contender:
-    def start(given: Tensors) -> tuple[Forward, Tensors]:
-        mine = leaves(given)
-        return lambda: (call(op, mine, backend),), mine
+    def start(inputs: Tensors) -> tuple[Forward, Tensors]:
+        parameters = leaves(inputs)
+        return lambda: (call(op, parameters, backend),), parameters
 
     return Contender(backend, start)
 
@@ -74,17 +77,17 @@ def in_tf32(op: str) -> Contender:
 def with_input(op: str, backend: str) -> Contender:
     """A recurrent network whose inputs are first multiplied by a weight, as torch.nn's are."""
 
-    def start(given: Tensors) -> tuple[Forward, Tensors]:
-        a, members, size = given["a"], len(given["R"]), given["R"].shape[-1]
+    def start(inputs: Tensors) -> tuple[Forward, Tensors]:
+        a, members, size = inputs["a"], len(inputs["R"]), inputs["R"].shape[-1]
         W = torch.randn(members, size, a.shape[-1], device=a.device) * size**-0.5
         x = torch.randn(members, a[..., 0].numel() // members, size, device=a.device)
-        mine = leaves({"x": x, "W": W, **{name: x for name, x in given.items() if name != "a"}})
+        parameters = leaves({"x": x, "W": W, **{name: x for name, x in inputs.items() if name != "a"}})
 
         def forward() -> tuple[Tensor, ...]:
-            x, W, *weights = mine.values()
+            x, W, *weights = parameters.values()
             return (getattr(ops, op)((x @ W).view_as(a), *weights, backend=backend)[0],)
 
-        return forward, mine
+        return forward, parameters
 
     return Contender(f"{backend}+input", start, None)
 
@@ -93,7 +96,7 @@ def with_input(op: str, backend: str) -> Contender:
 
 
 def fla(op: str, dtype: torch.dtype) -> list[Contender]:
-    """Those of flash-linear-attention's forms that take a dtype; none where it is not installed."""
+    """The forms of flash-linear-attention that take a dtype; none where it is not installed."""
     if op not in FLA or importlib.util.find_spec("fla") is None:
         return []
     forms = ["fused_recurrent", "chunk"]
@@ -103,23 +106,23 @@ def fla(op: str, dtype: torch.dtype) -> list[Contender]:
 
 
 def _fla(op: str, form: str) -> Contender:
-    def start(given: Tensors) -> tuple[Forward, Tensors]:
+    def start(inputs: Tensors) -> tuple[Forward, Tensors]:
         function = getattr(importlib.import_module(f"fla.ops.{FLA[op]}"), f"{form}_{FLA[op]}")
         options = {"normalize": False} if op == "linear_attention" else {}
-        mine = leaves({name: x for name, x in given.items() if name != "decay"}, turned)  # its decay is fixed
-        return lambda: (function(*mine.values(), scale=1.0, **options)[0],), mine
+        parameters = leaves({name: x for name, x in inputs.items() if name != "decay"}, turned)  # its decay is fixed
+        return lambda: (function(*parameters.values(), scale=1.0, **options)[0],), parameters
 
     return Contender(f"fla {form.removeprefix('fused_')}", start, turned)
 
 
 def torch_nn(op: str) -> Contender:
-    def start(given: Tensors) -> tuple[Forward, Tensors]:
-        a, members, size = given["a"], len(given["R"]), given["R"].shape[-1]
+    def start(inputs: Tensors) -> tuple[Forward, Tensors]:
+        a, members, size = inputs["a"], len(inputs["R"]), inputs["R"].shape[-1]
         shape = a.shape[2], len(a) // members, size
         networks = [NETWORKS[op](size, size, bias=False, device=a.device) for _ in range(members)]
-        inputs = [torch.randn(shape, device=a.device).requires_grad_() for _ in range(members)]
+        sequences = [torch.randn(shape, device=a.device).requires_grad_() for _ in range(members)]
         weights = [weight for network in networks for weight in network.parameters()]
-        mine = dict(enumerate(inputs + weights))
-        return lambda: tuple(network(x)[0] for network, x in zip(networks, inputs, strict=True)), mine
+        parameters = dict(enumerate(sequences + weights))
+        return lambda: tuple(network(x)[0] for network, x in zip(networks, sequences, strict=True)), parameters
 
     return Contender("torch.nn", start, None)

@@ -33,11 +33,10 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 
 from assay.description import in_one_line
-from assay.lab.execute import circumstances
-from assay.lab.kernels import prepared
 from assay.lab.memory import Forecast
 from assay.lab.numerics import numerics
-from assay.lab.population import Population
+from assay.lab.population import Population, build_population
+from assay.lab.provenance import provenance
 from assay.models import MODELS
 from assay.spec import RunSpec, run_spec
 from ops import command, number, timed, version, wait
@@ -75,7 +74,7 @@ def measure(model: str, members: int, length: int, faster: bool, device: torch.d
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
     begin = time.perf_counter()
-    population = prepared(runs[0], [runs[0].task], members, device)
+    population = build_population(runs[0], [runs[0].task], members, device)
     for slot, run in enumerate(runs):
         population.admit(slot, run)
     wait(device)
@@ -121,7 +120,7 @@ def _compile(case: tuple[str, int, bool]) -> None:
     model, length, faster = case
     with suppress(Exception):  # the measurement will say it
         run = spec(model, length, 0, faster)
-        prepared(run, [run.task], 64, torch.device("cuda"))
+        build_population(run, [run.task], 64, torch.device("cuda"))
 
 
 def profile(population: Population) -> dict[str, float]:
@@ -205,7 +204,7 @@ def main() -> None:
     asked = options.parse_args()
     device, begin = torch.device(asked.device), time.monotonic()
     torch.set_num_threads(1)
-    record: Row = circumstances(device) | {"command": command("population.py")}
+    record: Row = provenance(device) | {"command": command("population.py")}
     record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba")}
     record["commit"] = asked.commit or record["commit"]
     record |= {"rows": []} | begun(asked.json, record)

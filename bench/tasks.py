@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from assay.lab.execute import circumstances
+from assay.lab.provenance import provenance
 from assay.rng import Rng
 from assay.tasks import TASKS, named_task
 from assay.tasks.task import Task
@@ -66,7 +66,7 @@ def main() -> int:
     Console().print(table)
     if chosen.json:
         with open(chosen.json, "w") as file:
-            made = circumstances(torch.device(chosen.device))
+            made = provenance(torch.device(chosen.device))
             json.dump({**made, "batch": BATCH, "tokens_per_second": rates}, file, indent=1)
     slow = [name for name, rate in rates.items() if rate["both"] < LEAST]
     if slow:

@@ -16,5 +16,5 @@ if torch.cuda.is_available():
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for the tests that ask for the same bits
 else:
     os.environ.setdefault("TRITON_INTERPRET", "1")
-PACKAGES = ["assay.lab", "assay.models", "assay.rng", "assay.tasks", "assay.theory"]  # operators check shapes themselves
-install_import_hook(PACKAGES, f"{shapes.__name__}.check_shapes")
+PACKAGES = ("lab", "models", "rng", "tasks", "theory")  # operators check shapes themselves
+install_import_hook([f"assay.{name}" for name in PACKAGES], f"{shapes.__name__}.check_shapes")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -19,7 +20,7 @@ ENV = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
 TINY = ["--steps", "20", "--set", "training.lengths=[2,8]", "--set", "testing.rows=16", "--set", "model.width=8"]
 
 
-def assay(*words: str, cwd: Path, **more: object) -> subprocess.CompletedProcess[str]:
+def assay(*words: str, cwd: Path, **more: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "assay", *words]
     return subprocess.run(command, cwd=cwd, env=ENV, capture_output=True, text=True, check=False, **more)
 

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from assay.cli import app
-from assay.lab.execute import device_named, execute
+from assay.lab.device import parse_device
+from assay.lab.execute import execute
 from assay.record import Record, Store
 from assay.studies import study_named
 
@@ -32,7 +33,7 @@ RUNS = [
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]:
     path = tmp_path_factory.mktemp("study") / "mine.py"
     path.write_text(STUDY)
-    return path, [execute(run, device_named("cpu")) for run in study_named(str(path)).runs]
+    return path, [execute(run, parse_device("cpu")) for run in study_named(str(path)).runs]
 
 
 def repeat(
@@ -115,7 +116,7 @@ def test_nearly_all_and_all_are_the_same_outcome(made: tuple[Path, list[Record]]
 def test_nothing_recorded_of_the_cell(tmp_path: Path):
     other = tmp_path / "other.py"
     other.write_text(STUDY.replace('"elman"', '"gru"') + "\nVARIANTS = {'gru': RUNS[:2], 'later': RUNS[2:]}\n")
-    first = execute(study_named(str(other)).runs[0], device_named("cpu"))
+    first = execute(study_named(str(other)).runs[0], parse_device("cpu"))
     Store.create(tmp_path / "store").add(first)
     result = CliRunner().invoke(app, ["repeat", str(other), "later", "parity", "--store", str(tmp_path / "store")])
     assert "has no record of later on parity" in str(result.exception)

@@ -6,71 +6,96 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from assay.cli import app
+from assay.studies import RESULTS
+from assay.theory.measurements import PARTS
 from assay.theory.registry import CLAIMS
-from tests.test_cli import assay, mistake
+from tests.test_cli import mistake
 
 
-def test_a_claim_is_one_line_and_a_failure_is_exit_code_1(tmp_path: Path):
-    good = assay("prove", "lookup-binary", "dyck-bits", "--length", "20", cwd=tmp_path)
-    assert good.returncode == 0
+def assay(*words: str) -> Result:
+    """In this process, since starting one takes seconds."""
+    return CliRunner().invoke(app, words, env={"COLUMNS": "100"})
+
+
+def test_a_claim_is_one_line_and_a_failure_is_exit_code_1():
+    good = assay("prove", "lookup-binary", "dyck-bits", "--length", "20")
+    assert good.exit_code == 0
     header, *lines = good.stdout.splitlines()
     assert [line.split()[:3] for line in lines] == [["lookup-binary", "yes", "20"], ["dyck-bits", "yes", "20"]]
     assert max(map(len, good.stdout.splitlines())) <= 100
     assert header.split() == ["claim", "holds", "N", "inputs", "width", "bits", "margin", "sec", "checked"]
-    bad = assay("prove", "lookup-quadratic", "--length", "512", "--numbers", "float16", cwd=tmp_path)
-    assert bad.returncode == 1
+    bad = assay("prove", "lookup-quadratic", "--length", "64", "--numbers", "e4m3")
+    assert bad.exit_code == 1
     assert "wrong" in bad.stdout
-    assert bad.stdout.splitlines()[1].split()[:6:5] == ["lookup-quadratic", "16"], "the bits of the format"
+    assert bad.stdout.splitlines()[1].split()[:6:5] == ["lookup-quadratic", "8"], "the bits of the format"
 
 
-def test_claims_as_json(tmp_path: Path):
-    done = assay("prove", "parity-elman", "--length", "30", "--attention", "hard", "--json", cwd=tmp_path)
-    assert done.returncode == 2, "it has no attention"
-    done = assay("prove", "recall-pairs", "--length", "4", "--attention", "hard", "--json", cwd=tmp_path)
-    (verdict,) = json.loads(done.stdout)["verdicts"]
-    assert verdict["holds"]
-    assert verdict["inputs"] > 10_000
-    failed = assay("prove", "dyck-two-layers", "--length", "6", "--attention", "linear", "--json", cwd=tmp_path)
-    assert failed.returncode == 1
+def test_claims_as_json():
+    done = assay("prove", "recall-pairs", "--length", "4", "--attention", "hard", "--json")
+    (result,) = json.loads(done.stdout)["verdicts"]
+    assert result["holds"]
+    assert result["inputs"] > 10_000
+    failed = assay("prove", "dyck-two-layers", "--length", "6", "--attention", "linear", "--json")
+    assert failed.exit_code == 1
     assert not json.loads(failed.stdout)["verdicts"][0]["holds"]
 
 
-def test_options_of_a_claim(tmp_path: Path):
-    done = assay("prove", "k-dnf", "--set", "formula=(x1 & ~x3) | (x2 & x4)", cwd=tmp_path)
-    assert done.returncode == 0
+def test_options_of_a_claim():
+    done = assay("prove", "k-dnf", "--set", "formula=(x1 & ~x3) | (x2 & x4)")
+    assert done.exit_code == 0
     assert done.stdout.splitlines()[1].split()[2] == "4"
     pattern = json.dumps({"kind": "regex", "pattern": "(ab|ba)*"})
-    assert assay("prove", "dfa-srwm", "--length", "20", "--set", f"task={pattern}", cwd=tmp_path).returncode == 0
+    assert assay("prove", "dfa-srwm", "--length", "20", "--set", f"task={pattern}").exit_code == 0
 
 
-def test_a_claim_of_one_s_own(tmp_path: Path):
-    (tmp_path / "mine.py").write_text(
-        "from assay.theory.constructions.parity import ElmanParity\n"
-        "class Broken(ElmanParity):\n"
-        "    '''A network that forgets what it reads computes parity.'''\n"
-        "    def build(self, length):\n"
-        "        model = super().build(length)\n"
-        "        model.blocks[0].mixer.R.zero_()\n"
-        "        return model\n"
-    )
-    done = assay("prove", "mine:Broken", "--length", "20", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "mine:Broken" in done.stdout
+OWN_CLAIM = """
+from assay.theory.constructions.parity import ElmanParity
+class Broken(ElmanParity):
+    '''A network that forgets its input computes parity.'''
+    def build(self, length):
+        model = super().build(length)
+        model.blocks[0].mixer.R.zero_()
+        return model
+"""
 
 
-def test_sizes_fit_the_terminal_and_are_data_too(tmp_path: Path):
-    shown = assay("size", "index-lookup", "--length", "400", cwd=tmp_path)
-    assert shown.returncode == 0
+def test_a_claim_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "own_claim.py").write_text(OWN_CLAIM)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = assay("prove", "own_claim:Broken", "--length", "20")
+    assert done.exit_code == 1
+    assert "own_claim:Broken" in done.stdout
+
+
+def test_sizes_fit_the_terminal_and_are_data_too():
+    shown = assay("size", "index-lookup", "--length", "400")
+    assert shown.exit_code == 0
     assert max(map(len, shown.stdout.splitlines())) <= 100
     assert "lookup-quadratic: width 10, 1 layer, 32 bits" in shown.stdout
-    for bits, width in (("32", 38), ("16", 75)):  # the first 2 x width numbers of so many bits that hold 2,400
+    for bits, width in (("32", 38), ("16", 75)):  # the least width with 2 x width numbers that hold 2,400 bits
         words = ("size", "index-lookup", "--length", "400", "--precision", bits, "--json")
-        rows = json.loads(assay(*words, cwd=tmp_path).stdout)["sizes"]
+        rows = json.loads(assay(*words).stdout)["sizes"]
         lstm = next(row for row in rows if row["model"] == "lstm")
         assert (lstm["bits"], lstm["width"]) == (2400, width)
+
+
+def test_a_record_is_measured_in_part(tmp_path: Path):
+    """In processes of its own, from the record that ships."""
+    record = tmp_path / "theory.json"
+    before = json.loads((RESULTS / "theory.json").read_text())
+    record.write_text(json.dumps(before))
+    done = assay("measure-theory", "--out", str(record), "--only", "bits")
+    assert done.exit_code == 0, done.output
+    assert f"assay report theory --store {record}" in done.stdout
+    after = json.loads(record.read_text())
+    assert after["command"] == "assay measure-theory"
+    assert after["made"]["bits"] != before["made"]["bits"]
+    assert {part: after[part] for part in PARTS} == {part: before[part] for part in PARTS}
+    assert [*tmp_path.iterdir()] == [record]
 
 
 def test_claims_are_listed_and_explained():
@@ -120,6 +145,11 @@ def test_names_mean_one_thing():
         ("size parity --length 0", "greater than or equal to 1"),
         ("report theory --store nowhere.json", "measure-theory"),
         ("report theory --store other.json", "is not a record of theory"),
+        ("measure-theory --only claim", "did you mean 'claims'"),
+        ("measure-theory --claim parity-ltsm", "did you mean 'parity-lstm'"),
+        ("measure-theory --only bits", "cannot read the record of theory at theory.json"),
+        ("measure-theory --only bits --out other.json", "is not a record of theory"),
+        ("measure-theory --out .", "it is a folder"),
         ("show lookup-trac", "did you mean 'lookup-trace'"),
     ],
 )

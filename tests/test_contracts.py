@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from assay.lab.evaluate import logits_of
-from assay.lab.population import losses_of
+from assay.lab.stacking import member_losses
 from assay.models import MODELS
 from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
@@ -41,7 +41,7 @@ def test_every_model_can_be_trained_on_every_task(task: str):
         given = Batch(given.inputs[:, :40], given.targets[:, :40])
         logits = logits_of(machine, given.inputs)
         assert logits.shape == (*given.inputs.shape[:2], spec.task.shape.answers)
-        loss = losses_of(logits[None], given.targets[None]).sum()
+        loss = member_losses(logits[None], given.targets[None]).sum()
         loss.backward()
         assert loss.isfinite()
 

@@ -84,20 +84,20 @@ def test_a_whole_number_is_a_real_one():
 
 def test_an_unknown_field_names_the_nearest():
     with pytest.raises(BadInput, match=r"^sketch has no field 'heigth'; did you mean 'height'\?$"):
-        Sketch(heigth=2.0)
+        Sketch(heigth=2.0)  # type: ignore[call-arg]
     with pytest.raises(BadInput, match=r"^sketch has no field 'zzz'; choose from: height, points, title, width$"):
-        Sketch(zzz=1)
+        Sketch(zzz=1)  # type: ignore[call-arg]
 
 
 def test_a_missing_field_is_named():
     with pytest.raises(BadInput, match=r"^framed needs the field 'picture'$"):
-        Framed()
+        Framed()  # type: ignore[call-arg]
 
 
 def test_frozen():
     sketch = Sketch()
     with pytest.raises(ValidationError, match="frozen"):
-        sketch.width = 4
+        sketch.width = 4  # type: ignore[misc]
     with pytest.raises(ValidationError, match="frozen"):
         del sketch.width
     assert sketch == Sketch()
@@ -105,7 +105,7 @@ def test_frozen():
 
 
 def test_lists_become_tuples():
-    sketch = Sketch(points=[[1, 2], [3]])
+    sketch = Sketch(points=[[1, 2], [3]])  # type: ignore[arg-type]
     assert sketch.points == ((1, 2), (3,))
     assert sketch == Sketch(points=((1, 2), (3,)))
     assert hash(sketch) == hash(Sketch(points=((1, 2), (3,))))

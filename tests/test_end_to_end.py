@@ -10,15 +10,20 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from assay.lab import plan as planning
+from assay.lab.carry_out import carry_out, local_engine
+from assay.lab.engines.engine import Event
+from assay.lab.engines.local_processes import LocalProcesses, Worker
+from assay.lab.engines.this_process import ThisProcess
 from assay.lab.memory import SHARE
-from assay.lab.sweep import Event, Piece, Worker, pending, sweep
+from assay.lab.plan import Group, Plan
+from assay.lab.status import Status
 from assay.record import Record, Store
 from assay.spec import RunSpec, run_spec
 
@@ -59,6 +64,7 @@ def test_a_killed_study_repeats_no_finished_run(tmp_path: Path, jobs: int):
     assert 3 <= len(kept) < 8
     again = start(tmp_path, jobs)
     assert again.wait(timeout=240) == 0
+    assert again.stdout
     told = again.stdout.read()
     assert f"{len(kept)} of 8 runs are already in" in told
     records = list(Store.open(tmp_path / "assay-store").history())
@@ -111,6 +117,7 @@ def test_an_interrupt_saves_everything_and_says_how_to_go_on(tmp_path: Path, nam
         wait_for_more_checkpoints(tmp_path, child)
         child.send_signal(getattr(signal, name))
         assert child.wait(timeout=60) == 130
+        assert child.stderr
         said = child.stderr.read()
         assert "runs are kept in assay-store, and those under way are saved; go on with: assay study mine.py" in said
         assert "Traceback" not in said
@@ -121,88 +128,159 @@ def test_an_interrupt_saves_everything_and_says_how_to_go_on(tmp_path: Path, nam
 
 
 def specs(count: int) -> list[RunSpec]:
-    how = {"steps": 60, "lengths": [2, 8], "validate_every": 10, "stop": "never"}
-    return [run_spec("parity", "gru", seed=s, model_options={"width": 8}, training=how) for s in range(count)]
+    training = {"steps": 60, "lengths": [2, 8], "validate_every": 10, "stop": "never"}
+    return [run_spec("parity", "gru", seed=s, model_options={"width": 8}, training=training) for s in range(count)]
 
 
-def deadly() -> Callable[[Event], None]:
+def run_all(
+    specs: list[RunSpec],
+    store: Store,
+    jobs: int | None = None,
+    on_event: Callable[[Event], None] = lambda _: None,
+    slots: int | None = None,
+) -> Plan:
+    plan = Plan(specs, store.records(), torch.device("cpu"), jobs, slots)
+    assert carry_out(plan, store, local_engine(plan, store), on_event) == plan.records
+    return plan
+
+
+def pending(specs: list[RunSpec], store: Store) -> list[RunSpec]:
+    return Plan(specs, store.records(), torch.device("cpu")).pending
+
+
+def kill_first_worker() -> Callable[[Event], None]:
     """Kills the first process that reports progress, as the system does when memory runs out."""
     killed: list[int] = []
 
-    def tell(event: Event) -> None:
-        if event.status and event.status.alive and not killed:
-            killed.append(multiprocessing.active_children()[0].pid)
+    def on_event(event: Event) -> None:
+        if isinstance(event.status, Status) and event.status.alive and not killed:
+            killed.append(multiprocessing.active_children()[0].pid or 0)
             os.kill(killed[0], signal.SIGKILL)
 
-    return tell
+    return on_event
 
 
 def test_a_worker_that_dies_leaves_a_record_and_the_others_go_on(tmp_path: Path):
     store = Store.create(tmp_path / "s")
-    sweep(specs(4), store, "cpu", 2, deadly())
+    run_all(specs(4), store, 2, kill_first_worker())
     verdicts = Counter(r.verdict for r in store.records())
     assert verdicts["failed"] == 1
     assert sum(verdicts.values()) == 4
     failed = next(r for r in store.records() if r.verdict == "failed")
-    assert "SIGKILL" in failed.error
+    assert "SIGKILL" in str(failed.error)
     assert [s.digest for s in pending(specs(4), store)] == [failed.digest], "a failure is tried again"
-    sweep(specs(4), store, "cpu", 2)
+    run_all(specs(4), store, 2)
     assert pending(specs(4), store) == []
 
 
-def test_who_was_not_alone_with_a_worker_that_dies_is_tried_alone(tmp_path: Path):
+def test_runs_that_share_a_worker_that_dies_are_tried_again_alone(tmp_path: Path):
     store = Store.create(tmp_path / "s")
-    sweep(specs(4), store, "cpu", 2, deadly(), slots=2)
+    run_all(specs(4), store, 2, kill_first_worker(), slots=2)
     records = store.records()
     assert {record.digest for record in records} == {spec.digest for spec in specs(4)}
     assert all(record.finished for record in records)
     assert sorted(record.population["slots"] for record in records) == [1, 1, 2, 2]
 
 
-def test_what_each_device_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A CPU a run a process, of which there are as many as cores; a GPU a group a process, and its bytes are shared."""
-    store, given = Store.create(tmp_path / "s"), []
-    others = [run_spec("parity", "lstm", seed=s, training={"lengths": [2, 8]}) for s in range(2)]
+def test_a_worker_that_dies_between_its_last_record_and_its_next_group(tmp_path: Path):
+    """It leaves nothing behind: its run is recorded, and the others are carried out by its successor."""
+    store, killed = Store.create(tmp_path / "s"), list[int]()
 
-    def side_by_side(pieces: Iterator[Piece], *rest: Any) -> None:
-        given.append((rest[2], [len(piece.specs) for piece in pieces]))
+    def on_event(event: Event) -> None:
+        if event.record and not killed:
+            killed.append(multiprocessing.active_children()[event.worker].pid or 0)
+            for child in multiprocessing.active_children():  # whichever sent the record
+                os.kill(child.pid or 0, signal.SIGKILL)
 
-    monkeypatch.setattr("assay.lab.sweep._side_by_side", side_by_side)
-    monkeypatch.setattr("assay.lab.sweep._carry_out", lambda piece, *_: given.append((1, [len(piece.specs)])))
-    monkeypatch.setattr("assay.lab.sweep.CORES", 5)
-    sweep([*specs(3), *others], store, "cpu")
-    sweep(specs(2), store, "cpu", jobs=1)
-    assert given == [(5, [1] * 5), (1, [1]), (1, [1])]
-    given.clear()
-    sized: list[float] = []
-    monkeypatch.setattr("assay.lab.sweep.device_named", torch.device)
+    run_all(specs(3), store, 2, on_event)
+    assert killed
+    records = list(store.history())
+    assert len(records) == len({record.digest for record in records}) == 3, "each run has one record"
+    assert sorted(record.finished for record in records) == [False, True, True], "the other worker was in a run"
+
+
+def test_a_record_that_was_not_stored_is_not_lost(tmp_path: Path):
+    """A parent that dies before it has stored a record leaves a checkpoint of the run behind."""
+    store, jobs = Store.create(tmp_path / "s"), 2
+    plan = Plan(specs(2), [], torch.device("cpu"), jobs)
+
+    class ParentDied(BaseException):
+        pass
+
+    def on_event(event: Event) -> None:
+        if event.record:
+            raise ParentDied
+
+    with pytest.raises(ParentDied):
+        LocalProcesses(plan.device, jobs, store.path).run(plan.groups(), on_event)
+    assert not store.records()
+    assert list((store.path / "checkpoints").glob("*.safetensors"))
+    run_all(specs(2), store, 1)
+    assert [record.population.get("resumed") for record in store.records()].count(50) >= 1
+
+
+def test_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A CPU gets one run per process, and as many processes as cores; a GPU one group per process, which share it."""
+    lstms = [run_spec("parity", "lstm", seed=s, training={"lengths": [2, 8]}) for s in range(2)]
+    runs, cpu, cuda = [*specs(3), *lstms], torch.device("cpu"), torch.device("cuda")
+    monkeypatch.setattr(planning, "CORES", 5)
+    plan = Plan(runs, [], cpu)
+    assert (plan.jobs, [len(group.specs) for group in plan.groups()]) == (5, [1] * 5)
+    assert Plan(runs[:2], [], cpu).jobs == 2, "no more processes than runs"
+    assert [len(group.specs) for group in Plan(runs[:2], [], cpu, jobs=1).groups()] == [1, 1]
+    limits: list[float] = []
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (12_000, 20_000))
-    monkeypatch.setattr("assay.lab.sweep.usual_slots", lambda those, _, within: sized.append(within) or len(those))
-    sweep([*specs(3), *others], store, "cuda")
-    sweep([*specs(3), *others], store, "cuda", jobs=4)
-    assert given == [(1, [3]), (1, [2]), (4, [3, 2])]
-    assert sized == pytest.approx([SHARE * 12_000] * 2 + [SHARE * 3_000] * 2)
+    monkeypatch.setattr(planning, "default_slots", lambda specs, _, limit: limits.append(limit) or len(specs))
+    for jobs in (None, 4):
+        plan = Plan(runs, [], cuda, jobs)
+        assert (plan.jobs, [len(group.specs) for group in plan.groups()]) == (jobs or 1, [3, 2])
+    assert limits == pytest.approx([SHARE * 12_000] * 2 + [SHARE * 3_000] * 2)
+
+
+def test_a_plan_reads_its_inputs_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Each digest is computed once and the store is read once, however many runs there are."""
+    digests, reads, read, plain = list[int](), list[int](), Store.records, RunSpec.plain
+    monkeypatch.setattr(Store, "records", lambda store: reads.append(1) or read(store))
+    monkeypatch.setattr(RunSpec, "plain", lambda spec: digests.append(spec.seed) or plain(spec))
+    store, runs = Store.create(tmp_path / "s"), specs(4)
+    plan = run_all(runs, store, 1)
+    assert len(reads) == 1
+    assert sorted(digests) == sorted([0, 1, 2, 3] * 2), "once for its digest, once for its record"
+    assert plan.finished == {spec.digest for spec in runs}
+    assert isinstance(local_engine(plan, store), ThisProcess)
 
 
 def test_a_worker_that_dies_before_it_has_read_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    store, killed, give = Store.create(tmp_path / "s"), [], Worker.give
+    store, killed, assign = Store.create(tmp_path / "s"), list[Worker](), Worker.assign
 
-    def giving(worker: Worker, piece: Piece) -> None:
+    def kill_and_assign(worker: Worker, group: Group) -> None:
         if not killed:
-            os.kill(worker.process.pid, signal.SIGKILL)
+            os.kill(worker.process.pid or 0, signal.SIGKILL)
             killed.append(worker)
-        give(worker, piece)
+        assign(worker, group)
 
-    monkeypatch.setattr(Worker, "give", giving)
-    sweep(specs(3), store, "cpu", 2)
+    monkeypatch.setattr(Worker, "assign", kill_and_assign)
+    run_all(specs(3), store, 2)
     assert sorted(r.verdict == "failed" for r in store.records()) == [False, False, True]
 
 
-def test_side_by_side_gives_the_same_records_as_one_by_one(tmp_path: Path):
+def test_several_processes_give_the_same_records_as_one(tmp_path: Path):
     both = []
     for jobs in (1, 2):
         store = Store.create(tmp_path / str(jobs))
-        sweep(specs(3), store, "cpu", jobs)
+        run_all(specs(3), store, jobs)
         both.append({r.digest: facts(r) for r in store.records()})
     assert both[0] == both[1]
     assert len(both[0]) == 3
+
+
+def test_a_run_that_does_not_fit_in_memory_is_refused(tmp_path: Path):
+    """By a forecast that allocates nothing; the other runs are carried out."""
+    store = Store.create(tmp_path / "s")
+    huge = run_spec("parity", "transformer", model_options={"width": 65536, "layers": 8})
+    run_all([huge, *specs(1)], store, 1)
+    records = {record.model: record for record in store.records()}
+    assert records["gru"].finished
+    assert records["transformer"].verdict == "failed"
+    assert "needs about" in str(records["transformer"].error)
+    assert "GiB" in str(records["transformer"].error)

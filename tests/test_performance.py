@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from assay.ops.rules import RULES
+from assay.ops import OPERATORS
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -72,7 +72,7 @@ def test_a_goal_is_judged_by_its_worst_shape(script: ModuleType):
         rows = [row("delta_rule", 1.0, time=2048 + i) for i, _ in enumerate(ratios)]
         for each, ratio in zip(rows, ratios, strict=True):
             each |= {} if ratio is None else {"x_fla": ratio}
-        (goal,) = [g for g in script.goals() if g.what == "`delta_rule` against fla, every shape"]
+        (goal,) = [g for g in script.goals() if g.title == "`delta_rule` against fla, every shape"]
         return list(goal.judge({"h200": {"rows": rows}}, ""))
 
     assert verdict(1.2, 3.0) == ["1.20x (delta_rule, T = 2048, d = 16)", "reached"]
@@ -89,7 +89,7 @@ def test_the_command_measures_every_op(tmp_path: Path):
     record = json.loads((tmp_path / "ops.json").read_text())
     assert record["commit"] == "abc"
     assert record["copy_gb_per_s"] > 0
-    assert {row["op"] for row in record["rows"]} == set(RULES)
+    assert {row["op"] for row in record["rows"]} == set(OPERATORS)
     for measured in record["rows"]:
         assert "failed" not in measured, measured["failed"]
         assert measured["forward_ms"] > 0

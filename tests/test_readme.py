@@ -50,11 +50,21 @@ def test_the_commands_run_as_they_stand(tmp_path: Path):
 
 
 def test_the_example_runs(tmp_path: Path):
-    (example,) = blocks("python")
+    _, example = blocks("python")
     (tmp_path / "example.py").write_text(example)
     done = run([sys.executable, "example.py"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.match(r"(solved|partly solved|censored) \{'Bin0': ", done.stdout), done.stdout
+
+
+def test_the_example_study_runs(tmp_path: Path):
+    study, _ = blocks("python")
+    (tmp_path / "rates.py").write_text(study)
+    for command in ("assay study rates.py", "assay report rates.py"):
+        assert f"`{command}`" in README
+        done = run(shlex.split(command), tmp_path)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    assert (tmp_path / "reports" / "rates" / "index.html").exists()
 
 
 def test_the_operators_example_runs(tmp_path: Path):

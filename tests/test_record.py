@@ -11,18 +11,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assay.description import BadInput
-from assay.record import LengthScore, Point, Record, Score, Store
+from assay.record import LengthScore, Point, Record, Score, Store, Verdict
 from assay.spec import run_spec
 
 SPEC = run_spec("parity", "lstm").plain()
 
 
-def record(name: str, verdict: str = "solved", **facts: object) -> Record:
-    stopped = "error" if verdict == "failed" else "solved"
+def record(name: str, verdict: Verdict = "solved", **facts: Any) -> Record:
+    stopped: Any = "error" if verdict == "failed" else "solved"
     return Record(digest=name, spec=SPEC, verdict=verdict, stopped=stopped, **facts)
 
 

@@ -149,7 +149,7 @@ def test_a_path_may_be_walked_in_parts():
 
 def test_other_paths_are_other_generators():
     """A name is not the number it spells, order matters, and so does every step."""
-    paths = [
+    paths: list[tuple[int | str, ...]] = [
         (),
         (1,),
         ("1",),

@@ -1,24 +1,20 @@
-"""The command line: each command is a few lines that call the lab. torch is imported only where something runs."""
+"""The command line: each command is a few lines that call other modules; torch is imported only when needed."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
 from assay.cli_records import pack, repeat, report
-from assay.cli_theory import prove, size
-from assay.description import BadInput, suggestion
-from assay.models.registry import MODELS
-from assay.registry import Entry
-from assay.studies import STUDIES, study_named
-from assay.tasks import TASKS, task_class
-from assay.theory.registry import CLAIMS
+from assay.cli_show import list_, show
+from assay.cli_theory import measure_theory, prove, size
+from assay.description import BadInput
+from assay.studies import study_named
 
 if TYPE_CHECKING:
     from assay.spec import RunSpec
@@ -30,113 +26,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(prove)
-app.command()(size)
-app.command()(report)
-app.command()(repeat)
-app.command()(pack)
+app.command("list")(list_)
+app.command("measure-theory")(measure_theory)
+for command in (show, prove, size, report, repeat, pack):
+    app.command()(command)
 
-StoreAt = Annotated[Path, typer.Option("--store", help="The folder that keeps the records.")]
+StoreAt = Annotated[Path, typer.Option("--store", help="The folder of the records.")]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", min=1, help="Processes side by side; if left out, one per core on a CPU, 1 on a GPU."),
+    typer.Option(
+        "--jobs", min=1, help="Number of parallel processes.", show_default="one per core on a CPU, 1 on a GPU"
+    ),
 ]
 Slots = Annotated[
     int | None,
-    typer.Option("--slots", min=1, help="Runs in one program; if left out, what fits on a GPU, 1 on a CPU."),
+    typer.Option(
+        "--slots", min=1, help="Runs trained as one program.", show_default="as many as fit on a GPU, 1 on a CPU"
+    ),
 ]
-Every = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]
-
-
-class Noun(StrEnum):
-    tasks = "tasks"
-    models = "models"
-    studies = "studies"
-    claims = "claims"
-
-
-LISTED: dict[Noun, dict[str, Entry]] = {
-    Noun.tasks: TASKS.entries,
-    Noun.models: MODELS.entries,
-    Noun.studies: STUDIES,
-    Noun.claims: CLAIMS.entries,
-}
-
-
-@app.command("list")
-def list_(
-    what: Annotated[Noun | None, typer.Argument(help="Which of them; all if left out.")] = None, as_json: AsJson = False
-) -> None:
-    """List tasks, models, studies and claims."""
-    nouns = [what] if what else list(Noun)
-    if as_json:
-        print_json(
-            {
-                noun.value: [
-                    {"name": name, "summary": e.summary, "source": e.source} for name, e in LISTED[noun].items()
-                ]
-                for noun in nouns
-            }
-        )
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    for noun in nouns:
-        table = Table(title=noun.value, box=None, title_justify="left", title_style="bold", show_header=False)
-        for name, entry in LISTED[noun].items():
-            table.add_row(name, entry.summary, f"[dim]{entry.source}")
-        Console().print(table)
-
-
-@app.command()
-def show(
-    name: Annotated[str, typer.Argument(help="A task, model, claim or study, or one's own task as module:Class.")],
-) -> None:
-    """Explain a task, a model or a claim: what it is, an example, and its options; or a study and its pieces."""
-    import inspect
-
-    from rich.console import Console
-
-    known = {**TASKS.entries, **MODELS.entries, **CLAIMS.entries, **STUDIES}
-    if name not in known and ":" not in name:
-        raise BadInput(f"unknown task, model, claim or study '{name}'{suggestion(name, known)}")
-    out = Console(highlight=False)
-    if name in STUDIES:
-        _explain_study(out, name)
-        return
-    if name in MODELS.entries or name in CLAIMS.entries:
-        made = (MODELS if name in MODELS.entries else CLAIMS).load(name)
-        options = {p.name: p.default for p in inspect.signature(made).parameters.values()}
-        text = made.__doc__ if name in MODELS.entries else f"{inspect.cleandoc(made.__doc__)}\n\nSource: {made.source}"
-        _explain(out, name, "model." if name in MODELS.entries else "", text, options)
-        return
-    task = task_class(name)
-    options = {field: "needed" if i.is_required() else i.default for field, i in task.model_fields.items()}
-    _explain(out, name, "task.", task.__doc__, options)
-
-
-def _explain_study(console: Any, name: str) -> None:
-    from assay.analysis.summary import piece_sizes
-
-    study = study_named(name)
-    console.print(f"[bold]{name}[/], {len(study.runs):,} runs")
-    console.print(study.about, markup=False)
-    if study.pieces:
-        console.print("\npieces, each with --piece NAME:")
-    for piece, runs in piece_sizes(study).items():
-        console.print(f"  {piece}: {runs:,} runs", markup=False)
-
-
-def _explain(console: Any, name: str, part: str, text: str | None, options: dict[str, Any]) -> None:
-    import inspect
-
-    console.print(f"[bold]{name}[/]")
-    console.print(inspect.cleandoc(text or ""), markup=False)
-    if options:
-        console.print(f"\noptions, with --set {part}NAME=VALUE:")
-        for option, default in options.items():
-            console.print(f"  {option} = {default}", markup=False)
+Checkpoint = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]
 
 
 @app.command()
@@ -144,20 +52,25 @@ def run(
     task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
     model: Annotated[str, typer.Option("--model", help="A model's name, or module:factory.")],
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=10_000, help="Seeds 0 to N - 1.")] = 1,
-    lr: Annotated[str | None, typer.Option("--lr", help="Learning rates, as 1e-3,3e-3.")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Training steps at most.")] = None,
+    lr: Annotated[str | None, typer.Option("--lr", help="Learning rates, as 1e-3,3e-3.", show_default="0.001")] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="Most training steps.", show_default="20000")
+    ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="task.X=V, model.X=V, training.X=V or testing.X=V, V as JSON or text."),
+        typer.Option(
+            "--set",
+            help="task.X=V, model.X=V, training.X=V or testing.X=V; V is read as JSON, else as text.",
+        ),
     ] = None,
     store: StoreAt = STORE,
     device: OnDevice = "auto",
     jobs: Jobs = None,
     slots: Slots = None,
-    checkpoint: Every = 30.0,
+    checkpoint: Checkpoint = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on a task, seed by seed, and test it, also at lengths beyond those of training."""
+    """Train a model on a task from several seeds, and test it on longer inputs too."""
     from assay.spec import run_spec
 
     options = settings(set_ or [])
@@ -166,7 +79,7 @@ def run(
             raise BadInput(f"give --{field} or --set training.{field}, not both")
     if steps is not None:
         options["training"]["steps"] = steps
-    rates = [{}] if lr is None else [{"lr": _rate(part)} for part in lr.split(",")]
+    rates = [{}] if lr is None else [{"lr": rate} for rate in _rates(lr)]
     specs = [
         run_spec(
             task,
@@ -180,28 +93,29 @@ def run(
         for rate in rates
         for seed in range(seeds)
     ]
-    again = shlex.join(["assay", *sys.argv[1:]])
-    _carry_out(specs, store, Means(device, jobs, slots, checkpoint), as_json, again)
+    _carry_out(specs, store, RunOptions(device, jobs, slots, checkpoint), as_json, _command())
 
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(help="A study's name, or the path of a .py file that ends in RUNS.")],
-    piece: Annotated[str | None, typer.Option("--piece", help="A part of a long study, as it names them.")] = None,
+    name: Annotated[str, typer.Argument(help="A study's name, or the path of a .py file that defines RUNS.")],
+    piece: Annotated[
+        str | None,
+        typer.Option("--piece", help="Only this piece of the study; `assay show NAME` lists them.", show_default="all"),
+    ] = None,
     store: StoreAt = STORE,
     device: OnDevice = "auto",
     jobs: Jobs = None,
     slots: Slots = None,
-    checkpoint: Every = 30.0,
+    checkpoint: Checkpoint = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Carry out a study; what its store already has is not repeated."""
-    again = shlex.join(["assay", *sys.argv[1:]])
-    _carry_out(study_named(name).piece(piece), store, Means(device, jobs, slots, checkpoint), as_json, again)
+    """Carry out a study; runs that the store already has are skipped."""
+    _carry_out(study_named(name).piece(piece), store, RunOptions(device, jobs, slots, checkpoint), as_json, _command())
 
 
-class Means(NamedTuple):
-    """What runs are carried out with."""
+class RunOptions(NamedTuple):
+    """How runs are carried out."""
 
     device: str
     jobs: int | None
@@ -209,61 +123,66 @@ class Means(NamedTuple):
     checkpoint: float
 
 
-def _carry_out(specs: list[RunSpec], store_at: Path, means: Means, as_json: bool, again: str) -> None:
+def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_json: bool, command: str) -> None:
     from assay.analysis.cells import cells
-    from assay.lab.execute import device_named
-    from assay.lab.sweep import pending, sweep
+    from assay.lab.carry_out import carry_out, local_engine
+    from assay.lab.device import parse_device
+    from assay.lab.plan import Plan
     from assay.record import Store
-    from assay.terminal import Live, console, show
+    from assay.terminal import LiveProgress, console, print_cells
 
-    device_named(means.device)
-    specs = list({spec.digest: spec for spec in specs}.values())
-    store, out = Store.create(store_at), console()
-    todo = pending(specs, store)
-    if not as_json and len(todo) < len(specs):
-        out.print(f"{len(specs) - len(todo)} of {len(specs)} runs are already in {store_at}")
+    device = parse_device(options.device)
+    store, out = Store.create(store_path), console()
+    plan = Plan(specs, store.records(), device, options.jobs, options.slots)
+    total, pending = len(plan.specs), len(plan.pending)
+    if not as_json and pending < total:
+        out.print(f"{total - pending} of {total} runs are already in {store_path}")
     try:
-        with Live(out, todo, quiet=as_json) as live:
-            sweep(specs, store, means.device, means.jobs, live.tell, means.slots, means.checkpoint)
+        with LiveProgress(out, pending, quiet=as_json) as progress:
+            records = carry_out(plan, store, local_engine(plan, store, options.checkpoint), progress.receive)
     except KeyboardInterrupt:
-        kept = len(specs) - len(pending(specs, store))
-        said = f"stopped: {kept} of {len(specs)} runs are kept in {store_at}, and those under way are saved"
-        typer.echo(f"\n{said}; go on with: {again}", err=True)
+        finished = sum(record.finished for record in plan.records)
+        message = f"stopped: {finished} of {total} runs are kept in {store_path}, and those under way are saved"
+        typer.echo(f"\n{message}; go on with: {command}", err=True)
         raise typer.Exit(130) from None
-    records = store.select(spec.digest for spec in specs)
     if as_json:
         print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
     else:
-        show(out, cells(records))
-        if todo:
-            out.print(live.summary())
+        print_cells(out, cells(records))
+        if pending:
+            out.print(progress.summary())
     if any(not record.finished for record in records):
         raise typer.Exit(1)
 
 
-def _rate(text: str) -> float:
+def _command() -> str:
+    """The command line that is running, to be repeated."""
+    return shlex.join(["assay", *sys.argv[1:]])
+
+
+def _rates(text: str) -> list[float]:
     try:
-        return float(text)
+        return [float(part) for part in text.split(",")]
     except ValueError:
-        raise BadInput(f"--lr {text} is not valid: numbers separated by commas, as 1e-3,3e-3") from None
+        raise BadInput(f"--lr {text} is not valid: write numbers separated by single commas, as 1e-3,3e-3") from None
 
 
 def main() -> None:
-    """Run the command line: bad input ends in one line and exit code 2, never in a traceback."""
+    """Run the command line: bad input ends with one line and exit code 2, never with a traceback."""
     sys.path.append("")  # so that module:Class finds a file in the current folder
     try:
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except BadInput as error:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has left
+        sys.stderr.close()  # the reader of our output is gone
         sys.exit(141)
     except Exception as error:
-        # The option parser's own complaints; typer brings it along under a name of its own.
+        # Errors of the option parser, whose class typer does not export.
         if not hasattr(error, "format_message"):
             raise
-        said = " ".join(error.format_message().split())
-    typer.secho(f"assay: {said}", fg="red", err=True)
+        message = " ".join(error.format_message().split())
+    typer.secho(f"assay: {message}", fg="red", err=True)
     sys.exit(2)

@@ -1,4 +1,4 @@
-"""Options that commands share, and how a setting is read."""
+"""Options that several commands share, and the syntax of --set."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import typer
 from assay.description import BadInput, suggestion
 
 STORE = Path("assay-store")
-OnDevice = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+OnDevice = Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
-    """`model.width=32` and the like, by part."""
+    """The fields of task, model, training and testing, from texts such as `model.width=32`."""
     parts: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "training": {}, "testing": {}}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -30,7 +30,7 @@ def settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def options(pairs: list[str]) -> dict[str, Any]:
-    """`formula=x1` and the like."""
+    """Options by name, from texts such as `formula=x1`."""
     for pair in pairs:
         if "=" not in pair:
             raise BadInput(f"--set {pair} is not valid: write NAME=VALUE, as formula='(x1 & ~x2) | x3'")
@@ -38,7 +38,7 @@ def options(pairs: list[str]) -> dict[str, Any]:
 
 
 def value(text: str) -> Any:
-    """JSON, or text."""
+    """A value, read as JSON if possible, else as text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

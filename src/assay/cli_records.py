@@ -11,18 +11,21 @@ from assay.cli_options import STORE, AsJson, OnDevice, print_json
 
 if TYPE_CHECKING:
     from assay.analysis.repeat import Repetition
+    from assay.lab.status import EvaluationStatus, Status
     from assay.record import Record
 
 RecordsAt = Annotated[
     Path | None,
-    typer.Option("--store", help="A store or packed file [default: assay-store, or the shipped records]."),
+    typer.Option("--store", help="A store or packed file.", show_default="assay-store, or the shipped records"),
 ]
 
 
 def report(
     name: Annotated[str, typer.Argument(help="A study's name, the path of its .py file, or theory.")],
     store: RecordsAt = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The folder for the page [default: reports/STUDY].")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder for the page.", show_default="reports/STUDY")
+    ] = None,
 ) -> None:
     """Make a page with tables and charts from the records of a study, or of theory."""
     from assay.analysis.subjects import read_subject
@@ -40,7 +43,9 @@ def repeat(
     name: Annotated[str, typer.Argument(help="A study's name, or the path of its .py file.")],
     variant: Annotated[str, typer.Argument(help="A variant of the study; often the name of a model.")],
     task: Annotated[str, typer.Argument(help="A task that the variant was run on.")],
-    lr: Annotated[float | None, typer.Option("--lr", help="The learning rate [default: validation's choice].")] = None,
+    lr: Annotated[
+        float | None, typer.Option("--lr", help="The learning rate.", show_default="validation's choice")
+    ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many of the recorded seeds.")] = 1,
     store: RecordsAt = None,
     device: OnDevice = "cpu",
@@ -48,11 +53,11 @@ def repeat(
 ) -> None:
     """Run a cell of a study again, from its specs, and compare the outcomes with the recorded ones."""
     from assay.analysis.repeat import outcomes, recorded_cell
-    from assay.lab.execute import device_named
+    from assay.lab.device import parse_device
     from assay.studies import study_named
     from assay.terminal import console, repeated
 
-    torch_device = device_named(device)
+    torch_device = parse_device(device)
     cell = recorded_cell(study_named(name), variant, task, lr, store, STORE)
     repetitions = [_run_again(record, variant, torch_device) for record in cell[:seeds]]
     recorded, same = outcomes(cell), all(repetition.same for repetition in repetitions)
@@ -70,21 +75,20 @@ def _run_again(record: Record, variant: str, device: Any) -> Repetition:
     from assay.analysis.repeat import Repetition
     from assay.lab.execute import execute
     from assay.spec import RunSpec
-    from assay.terminal import console
+    from assay.terminal import console, status_text
 
     label = f"{variant} on {record.task}, seed {record.seed}"
     with console(stderr=True).status(label) as line:
 
-        def show(status: Any) -> None:
-            progress = f"step {status.step:,} of at most {status.steps:,}, loss {status.loss:.3g}"
-            line.update(f"{label}: {progress}, validation {status.best:.1%}")
+        def show(status: Status | EvaluationStatus) -> None:
+            line.update(f"{label}: {status_text(status)}")
 
         return Repetition(record, execute(RunSpec(**record.spec), device, show))
 
 
 def pack(
     store: Annotated[Path, typer.Argument(help="The store to pack.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The file to write [default: STORE.jsonl.xz].")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write.", show_default="STORE.jsonl.xz")] = None,
 ) -> None:
     """Turn a store into one compact file that can be shared and reported on."""
     from assay.record import Store

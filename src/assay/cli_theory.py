@@ -1,40 +1,64 @@
-"""The commands about theory: each is a few lines that call it. torch is imported only where something runs."""
+"""The commands about theory. torch is imported only by commands that compute."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli_options import AsJson, options, print_json, settings
 from assay.description import BadInput
+from assay.record import write_synced
 from assay.tasks import named_task
-from assay.theory.registry import CLAIMS, claim_named
+from assay.theory.registry import CLAIMS, named_claim
 
 if TYPE_CHECKING:
     from assay.theory.claim import Claim
 
+COMMAND = "assay measure-theory"
+RECORD = Path("theory.json")
+
 
 def prove(
-    names: Annotated[list[str] | None, typer.Argument(metavar="CLAIM", help="Which; all if left out.")] = None,
-    length: Annotated[
-        int | None, typer.Option("--length", help="The N of the theorem, if not the claim's own.")
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CLAIM", help="Claims to check, by name or module:Class; default: all."),
     ] = None,
-    largest: Annotated[bool, typer.Option("--largest", help="At the largest length that takes minutes.")] = False,
+    length: Annotated[
+        int | None, typer.Option("--length", help="The N of the theorem; default: each claim's own.")
+    ] = None,
+    largest: Annotated[
+        bool, typer.Option("--largest", help="Check each claim at its largest length; takes minutes for some.")
+    ] = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="An option of the claim, as formula='(x1 & ~x2) | x3'.")
     ] = None,
     numbers: Annotated[
-        str | None, typer.Option("--numbers", help="Compute in fixed:WHOLE.FRACTION, float16, bfloat16, ...")
+        str | None,
+        typer.Option(
+            "--numbers",
+            help="Compute in a number format: fixed:WHOLE.FRACTION, float:EXPONENT.MANTISSA, float32, float16, "
+            "bfloat16, e5m2 or e4m3; default: the numbers of each construction.",
+        ),
     ] = None,
-    part: Annotated[str, typer.Option("--part", help="Round weights, activations, state or all.")] = "all",
+    part: Annotated[
+        str,
+        typer.Option("--part", help="What --numbers rounds: weights, activations, state or all."),
+    ] = "all",
     attention: Annotated[
-        str | None, typer.Option("--attention", help="Weigh by softmax, hard, average-hard, sigmoid or linear.")
+        str | None,
+        typer.Option("--attention", help="Replace softmax: hard, average-hard, sigmoid or linear; default: softmax."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check claims: explicit weights against the oracle, bounds against their witnesses."""
+    """Check claims: explicit weights against the task's oracle, lower bounds by their witnesses.
+
+    The exit code is 1 if a claim fails.
+    """
     from rich.progress import track
 
     from assay.terminal import claim_header, claim_line, console
@@ -45,39 +69,65 @@ def prove(
         raise BadInput("--set is an option of a claim: name the claim")
     if part != "all" and numbers is None:
         raise BadInput("--part says what --numbers rounds: give --numbers too")
-    claims: list[Claim] = [claim_named(name, **options(set_ or [])) for name in names or CLAIMS.entries]
+    claims: list[Claim] = [named_claim(name, **options(set_ or [])) for name in names or CLAIMS.entries]
     change: dict[str, Any] = {}
     if numbers is not None or attention is not None:
-        from assay.theory.changes import change_of, changeable
+        from assay.theory.changes import change_of
 
-        change, wanted = {"change": change_of(numbers, part, attention)}, claims
-        claims = [*changeable(claims, attention)]
-        for claim in wanted if names else ():
-            if claim not in claims:
-                raise BadInput(f"{claim.name} has no {'attention to exchange' if attention else 'numbers to round'}")
-    out, aside, verdicts = console(), console(stderr=True), []
+        change = {"change": change_of(numbers, part, attention)}
+        claims = _changeable(claims, attention, strict=bool(names))
+    out, progress, results = console(), console(stderr=True), []
     if length is not None:
-        claims = _with_length(claims, length, strict=bool(names), say=aside.print)
+        claims = _with_length(claims, length, strict=bool(names), say=progress.print)
     if not as_json:
         out.print(claim_header())
-    for claim in track(claims, "checking", console=aside, transient=True, disable=not aside.is_terminal):
-        verdicts.append(claim.verify(claim.largest if largest else length, **change))
+    for claim in track(claims, "checking", console=progress, transient=True, disable=not progress.is_terminal):
+        results.append(claim.check(claim.largest if largest else length, **change))
         if not as_json:
-            out.print(claim_line(verdicts[-1]))
+            out.print(claim_line(results[-1]))
     if as_json:
-        print_json({"verdicts": [verdict.plain() for verdict in verdicts]})
-    if not all(verdict.holds for verdict in verdicts):
+        print_json({"verdicts": [result.plain() for result in results]})
+    if not all(result.holds for result in results):
         raise typer.Exit(1)
+
+
+def _changeable(claims: list[Claim], attention: str | None, strict: bool) -> list[Claim]:
+    """The claims that can be changed. The others are left out, or an error if `strict`."""
+    from assay.theory.changes import changeable
+
+    kept: list[Claim] = [*changeable(claims, attention)]
+    for claim in claims if strict else ():
+        if claim not in kept:
+            raise BadInput(f"{claim.name} has no {'attention to exchange' if attention else 'numbers to round'}")
+    return kept
+
+
+def _with_length(claims: list[Claim], length: int, strict: bool, say: Callable[[str], None]) -> list[Claim]:
+    """The claims that have this length. The others are left out with a message, or an error if `strict`."""
+    kept, left_out = [], []
+    for claim in claims:
+        try:
+            claim.check_length(length)
+            kept.append(claim)
+        except BadInput:
+            if strict:
+                raise
+            left_out.append(claim.name)
+    if left_out:
+        say(f"left out, as they have no length {length}: {', '.join(left_out)}")
+    return kept
 
 
 def size(
     task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
     length: Annotated[int, typer.Option("--length", min=1, help="The length of the inputs: N.")],
-    precision: Annotated[int, typer.Option("--precision", min=1, help="Bits of every number.")] = 32,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="task.X=V, V as JSON or text.")] = None,
+    precision: Annotated[int, typer.Option("--precision", min=1, help="The bits of every number.")] = 32,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="An option of the task, as task.NAME=VALUE (JSON or text).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how large a machine must be for a task: the bits it needs, who has them, and what is not known."""
+    """Say how large each model must be for a task: the bits it needs, its least width, and known explicit weights."""
     from assay.terminal import console, show_sizes
     from assay.theory.bounds.sizes import sizes
 
@@ -88,17 +138,58 @@ def size(
         show_sizes(console(), task, length, precision, rows)
 
 
-def _with_length(claims: list[Claim], length: int, strict: bool, say: Callable[[str], None]) -> list[Claim]:
-    """Those that speak of this length; where they were not named, those that do not are left out, and that is said."""
-    left, silent = [], []
-    for claim in claims:
-        try:
-            claim.check_length(length)
-            left.append(claim)
-        except BadInput:
-            if strict:
-                raise
-            silent.append(claim.name)
-    if silent:
-        say(f"left out, as they have no length {length}: {', '.join(silent)}")
-    return left
+def measure_theory(
+    out: Annotated[Path, typer.Option("--out", help="The file of the record.")] = RECORD,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="PART",
+            help="Measure one part of an existing record again: claims, precision, attention, bits or depth. May be "
+            "given more than once.",
+        ),
+    ] = None,
+    claims: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--claim", metavar="CLAIM", help="Check one claim of an existing record again. May be given more than once."
+        ),
+    ] = None,
+) -> None:
+    """Measure the record that `assay report theory` makes its page from; takes about 25 minutes on two cores.
+
+    Checks all claims at their largest lengths, then measures the other parts. Each finished part is saved.
+    """
+    from rich.progress import Progress
+
+    from assay.analysis.subjects import read_theory_record
+    from assay.lab.device import CORES, parse_device
+    from assay.lab.provenance import provenance
+    from assay.terminal import console
+    from assay.theory import measurements
+
+    parts, names = only or [], claims or []
+    measurements.check_names(parts, names)
+    _check_writable(out)
+    again = list(dict.fromkeys([*parts, *(["claims"] if names else [])]))
+    record = read_theory_record(out) if again else {"made": {}}
+    record |= provenance(parse_device("cpu")) | {"command": COMMAND}
+    with Progress(console=console(stderr=True)) as bar:
+        measurements.measure(
+            record,
+            again or measurements.PARTS,
+            names,
+            CORES,
+            track=lambda rows, name, total: bar.track(rows, total=total, description=name),
+            save=lambda data: write_synced(out, json.dumps(data, indent=1).encode()),
+        )
+    failed = [row["claim"] for row in record["claims"] if not row["holds"]]
+    typer.echo(f"{len(record['claims'])} claims, {len(failed)} failed{': ' + ', '.join(failed) if failed else ''}")
+    typer.echo(f"wrote {out}; `assay report theory --store {out}` makes the page")
+
+
+def _check_writable(path: Path) -> None:
+    """Raise BadInput now, not after the measurement."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise BadInput(f"cannot write {path}: {'it is a folder' if path.is_dir() else 'permission denied'}")

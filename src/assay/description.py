@@ -1,4 +1,4 @@
-"""Frozen, validated descriptions, and the one error that a person's mistake becomes."""
+"""Frozen, validated descriptions of tasks, models and runs; and `BadInput`, the error for a user's mistake."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, Valid
 
 
 class BadInput(ValueError):
-    """A mistake in what was asked for: one line that says what is wrong and what would be right."""
+    """A mistake of the user: the message is one line that says what is wrong and what would be right."""
 
 
 def in_one_line(error: BaseException) -> str:
@@ -38,49 +38,51 @@ def suggestion(name: str, valid: Iterable[str]) -> str:
 
 
 class Description(BaseModel):
-    """Plain data that describes a thing to be built: frozen, strict, and closed to unknown fields.
+    """Plain data from which an object can be built: frozen, strictly typed, without unknown fields.
 
-    A description's `kind` is its name in a registry (or `module:Class` for a class that is in none) and stands in its
-    plain data. Its `version` is raised whenever the same data begins to mean something else. Fields that came later
-    are `added`: at their default they are not written down, so that what was described before keeps its name.
+    `kind` is the name in a registry, or `module:Class` for a class outside of the registries. `version` is raised when
+    the same data takes on another meaning. Fields listed in `added` were introduced later: at their default they are
+    left out of plain data, so that older digests stay valid.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_inf_nan="constants")
     kind: ClassVar[str]
     version: ClassVar[int] = 1
     added: ClassVar[tuple[str, ...]] = ()
-    _described: ClassVar[frozenset[str]]  # fields that hold descriptions, which see to their own data
+    _nested: ClassVar[frozenset[str]]  # fields that hold descriptions, which convert their own data
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if "kind" not in cls.__dict__:
             cls.kind = f"{cls.__module__}:{cls.__qualname__}"
-        cls._described = frozenset(name for name, field in cls.model_fields.items() if _is_described(field.annotation))
+        cls._nested = frozenset(
+            name for name, field in cls.model_fields.items() if _holds_descriptions(field.annotation)
+        )
 
     def __init__(self, **data: Any) -> None:
-        self._take_kind(data)
+        self._pop_kind(data)
         for name, value in data.items():
             if isinstance(value, (list, tuple, dict)):
-                data[name] = _tuples(value, name not in self._described)
+                data[name] = _tuples(value, name not in self._nested)
         try:
             super().__init__(**data)
         except ValidationError as error:
             raise BadInput(self._explain(error)) from None
 
     @classmethod
-    def _take_kind(cls, data: dict[str, Any]) -> None:
-        """Take kind and version, which must be this class's, out of plain data."""
-        for name, here in (("kind", cls.kind), ("version", cls.version)):
-            if (said := data.pop(name, here)) != here:
-                raise BadInput(f"data of {name} {said!r} cannot be read as {cls.kind} of {name} {here!r}")
+    def _pop_kind(cls, data: dict[str, Any]) -> None:
+        """Remove kind and version from plain data; they must be those of this class."""
+        for name, expected in (("kind", cls.kind), ("version", cls.version)):
+            if (value := data.pop(name, expected)) != expected:
+                raise BadInput(f"data of {name} {value!r} cannot be read as {cls.kind} of {name} {expected!r}")
 
     @model_serializer(mode="wrap")
     def _with_kind(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        told = {name: value for name, value in fields(self).items() if not self._as_before(name)}
-        return {"kind": self.kind, "version": self.version, **told}
+        data = {name: value for name, value in fields(self).items() if not self._is_omitted(name)}
+        return {"kind": self.kind, "version": self.version, **data}
 
-    def _as_before(self, name: str) -> bool:
+    def _is_omitted(self, name: str) -> bool:
         return name in self.added and getattr(self, name) == type(self).model_fields[name].default
 
     def plain(self) -> dict[str, Any]:
@@ -96,27 +98,27 @@ class Description(BaseModel):
         if first["type"] == "missing":
             return f"{cls.kind} needs the field '{field}'"
         message = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "value_error":  # raised by a part, in words of its own
+        if first["type"] == "value_error":  # raised by one of our validators: already a full sentence
             return message
         return f"{cls.kind}: {field} = {first['input']!r} is not valid: {message[0].lower()}{message[1:]}"
 
 
-def _is_described(annotation: Any) -> bool:
-    """Whether it is a description, or made of them."""
+def _holds_descriptions(annotation: Any) -> bool:
+    """Whether a type is a description, or a container of descriptions."""
     if isinstance(annotation, type) and issubclass(annotation, Description):
         return True
-    return any(map(_is_described, get_args(annotation)))
+    return any(map(_holds_descriptions, get_args(annotation)))
 
 
 def _tuples(value: Any, in_dicts: bool = True) -> Any:
-    """Lists as tuples: JSON has no other way to write one, and what is frozen has no lists."""
+    """Lists as tuples: JSON has only lists, and frozen data only tuples."""
     if isinstance(value, (list, tuple)):
         return tuple([_tuples(item, in_dicts) for item in value])
     return {key: _tuples(item) for key, item in value.items()} if in_dicts and isinstance(value, dict) else value
 
 
 def canonical(value: Any) -> str:
-    """One text for one meaning: keys sorted, 1 and 1.0 alike.
+    """JSON text that is equal for equal data: keys are sorted, and 1.0 is written as 1.
 
     >>> canonical({"b": 1.0, "a": [2, None]})
     '{"a":[2,null],"b":1}'
@@ -135,5 +137,5 @@ def _whole(value: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """A stable name for plain data: the first 16 hex digits of its SHA-256."""
+    """The first 16 hexadecimal digits of the SHA-256 of plain data."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""What came out of a run, and where it is kept."""
+"""Records, the stored outcomes of runs; and stores, folders or packed files of records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Verdict = Literal["solved", "partly solved", "collapsed", "diverged", "censored"
 
 
 class LengthScore(Description):
-    """How many of some rows of one length were right, whole and answer by answer."""
+    """The shares of right sequences and right answers among the rows of one length."""
 
     kind: ClassVar[str] = "length-score"
     length: int
@@ -30,10 +30,10 @@ class LengthScore(Description):
 
 
 class Score(Description):
-    """One test bin: the share of sequences that are right everywhere, and of single answers.
+    """The accuracy in one test bin: the shares of sequences without a mistake, and of right answers.
 
-    `probe` names another distribution of the task's inputs. `shared` counts rows at lengths with too few strings for a
-    split of their own: they may have been trained on. `favourite` is the share of the commonest prediction.
+    `probe` names another distribution of the task's inputs. `shared` counts rows that training may have shown, since
+    their length has too few strings to be split. `favourite` is the share of the most common answer of the model.
     """
 
     kind: ClassVar[str] = "score"
@@ -48,7 +48,7 @@ class Score(Description):
 
 
 class Point(Description):
-    """One check on the way: the mean training loss since the last one, and validation accuracy by bin."""
+    """One check during training: the mean loss since the previous check, and validation accuracies by bin."""
 
     kind: ClassVar[str] = "point"
     step: int
@@ -58,7 +58,7 @@ class Point(Description):
 
 
 class Record(Description):
-    """One run and all that there is to know of it. The spec is plain data: a record needs no code to be read."""
+    """The outcome of one run. The spec is plain data: a record can be read without the code of task and model."""
 
     kind: ClassVar[str] = "record"
     added: ClassVar[tuple[str, ...]] = ("ended", "tested_at")
@@ -69,19 +69,19 @@ class Record(Description):
     stopped: Literal["solved", "steps", "diverged", "error"]
     steps: int = 0
     solved_at: int | None = None
-    tested_at: int | None = None  # the step of the state that was tested, where `keep` asks for the best
+    tested_at: int | None = None  # the step of the tested state, with training.keep = "best"
     scores: tuple[Score, ...] = ()
     curve: tuple[Point, ...] = ()
     error: str | None = None
     seconds: dict[str, float] = Field(default_factory=dict)
     parameters: int = 0
-    state_floats: int | None = None  # unknown for a foreign module
+    state_floats: int | None = None  # unknown for a user's own module
     state_bits: int | None = None
     commit: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
     device: str = ""
     backend: dict[str, str] = Field(default_factory=dict)
-    population: dict[str, Any] = Field(default_factory=dict)  # how it was trained: slots, graphs, what was given up
+    population: dict[str, Any] = Field(default_factory=dict)  # how it was trained: slots, CUDA graphs, fallbacks
     started: str = ""
     ended: str = ""
 
@@ -103,9 +103,9 @@ class Record(Description):
 
     @property
     def bins(self) -> list[str]:
-        """The names of its test bins, from short to long."""
-        windows: list[dict[str, Any]] = self.spec["testing"]["bins"]
-        return [str(window["name"]) for window in sorted(windows, key=lambda window: int(window["high"]))]
+        """The names of the test bins, from short to long."""
+        bins: list[dict[str, Any]] = self.spec["testing"]["bins"]
+        return [str(bin_["name"]) for bin_ in sorted(bins, key=lambda bin_: int(bin_["high"]))]
 
     @property
     def tested(self) -> Point | None:
@@ -115,7 +115,7 @@ class Record(Description):
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to an end of its own (an error is to be tried again)."""
+        """Whether the run has a result; a failed run is tried again."""
         return self.verdict != "failed"
 
     def score(self, bin_: str, probe: str = "") -> Score | None:
@@ -125,8 +125,8 @@ class Record(Description):
 class Store:
     """A folder of records, or a packed file of them.
 
-    Every write is a new segment: written aside, synced, and renamed into place. So writers never meet, a kill leaves at
-    most a file that nobody reads, and what was finished stays.
+    Every write is a new segment file: written under a temporary name, synced, and renamed into place. So several
+    processes can write to one store, and a kill leaves at most a temporary file that is never read.
     """
 
     MARK: ClassVar[str] = "assay-store.json"
@@ -136,7 +136,7 @@ class Store:
 
     @classmethod
     def create(cls, path: Path | str) -> Store:
-        """Open a store to write to; an empty or missing folder becomes one."""
+        """Open a store for writing; an empty or missing folder becomes one."""
         path = Path(path)
         mark = path / cls.MARK
         try:
@@ -146,9 +146,9 @@ class Store:
         if is_file:
             raise BadInput(f"{path} is a file; a store to write to is a folder")
         if not is_store:
-            # Another writer may be making the same store: its mark appears before anything else does.
-            foreign = path.is_dir() and any(not item.name.startswith(f".{cls.MARK}") for item in path.iterdir())
-            if foreign and not mark.exists():
+            # Another process may be creating the same store; its mark file comes first.
+            occupied = path.is_dir() and any(not item.name.startswith(f".{cls.MARK}") for item in path.iterdir())
+            if occupied and not mark.exists():
                 raise BadInput(f"{path} is not a store (it has no {cls.MARK}); name a store, or a new or empty folder")
             write_synced(mark, json.dumps({"assay": "store", "format": 1}).encode())
         for folder in (path, path / "segments"):
@@ -158,7 +158,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | str) -> Store:
-        """Open a store, or a packed file, to read from."""
+        """Open a store or a packed file for reading."""
         path = Path(path)
         try:
             if not path.exists():
@@ -187,21 +187,21 @@ class Store:
             yield from self._unpack()
 
     def records(self) -> list[Record]:
-        """One record per run, failures beside successes; of several the last that finished."""
+        """One record per run, failed runs included; of several the latest, finished ones first."""
         latest: dict[str, Record] = {}
         for record in self.history():
-            before = latest.get(record.digest)
-            if before is None or record.finished or not before.finished:
+            previous = latest.get(record.digest)
+            if previous is None or record.finished or not previous.finished:
                 latest[record.digest] = record
         return list(latest.values())
 
     def select(self, digests: Iterable[str]) -> list[Record]:
         """The records of these runs, in their order; runs without a record are left out."""
-        found = {record.digest: record for record in self.records()}
-        return [found[digest] for digest in dict.fromkeys(digests) if digest in found]
+        records = {record.digest: record for record in self.records()}
+        return [records[digest] for digest in dict.fromkeys(digests) if digest in records]
 
     def pack(self, path: Path | str) -> int:
-        """Write the store as one compact file with the same bytes for the same records; returns how many."""
+        """Write one compact file with the same bytes for the same records; returns the number of records."""
         records = sorted(self.records(), key=lambda r: (r.task, r.model, r.seed, r.digest))
         header = json.dumps({"assay": "pack", "format": 1}).encode() + b"\n"
         write_synced(Path(path), lzma.compress(header + _lines(records), preset=9))
@@ -232,9 +232,9 @@ def _read_lines(path: Path, data: bytes) -> Iterator[Record]:
         try:
             yield Record(**json.loads(line))
         except (ValueError, TypeError, RecursionError) as error:
-            what = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0]
             raise BadInput(
-                f"{path}: line {number} is not a record ({what}); restore the file or move it out of the store"
+                f"{path}: line {number} is not a record ({reason}); restore the file or move it out of the store"
             ) from None
 
 
@@ -248,15 +248,15 @@ def _check_format(path: Path, data: bytes) -> None:
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write aside, sync, rename, sync the folder: at every moment the file is whole or absent."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    """Write a temporary file, sync it, rename it, sync the folder: the file is whole or absent at every moment."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(aside, "wb") as file:
+        with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, path)
+        os.replace(temporary, path)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -264,5 +264,5 @@ def write_synced(path: Path, data: bytes) -> None:
             os.close(folder)
     except OSError as error:
         with suppress(OSError):
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise BadInput(f"cannot write {path}: {error.strerror}") from None

@@ -1,8 +1,10 @@
-"""A run, described: what is asked, of which machine, how it is trained and how it is tested."""
+"""`RunSpec`, the complete description of a run: its task, its model, and how it is trained and tested."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
@@ -10,31 +12,14 @@ from assay.description import BadInput, Description, digest
 from assay.models import named_model, read_model
 from assay.models.skeleton import Architecture
 from assay.tasks import named_task, read_task
-from assay.tasks.task import Task
+from assay.tasks.task import LONGEST, Bin, Length, Task
 
-LONGEST = 100_000
-Length = Annotated[int, Field(ge=1, le=LONGEST)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Schedule = Literal["constant", "linear", "cosine"]
 
 
-class Bin(Description):
-    """A named range of input lengths, both ends included."""
-
-    kind: ClassVar[str] = "bin"
-    name: str
-    low: Length
-    high: Length
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Bin:
-        if self.low > self.high:
-            raise ValueError(f"{self.name}: lengths {self.low} to {self.high} are in the wrong order")
-        return self
-
-
 def _named_apart(bins: tuple[Bin, ...]) -> tuple[Bin, ...]:
-    names = [window.name for window in bins]
+    names = [bin_.name for bin_ in bins]
     if len(set(names)) < len(names):
         raise ValueError(f"two bins have the same name: {', '.join(names)}")
     return bins
@@ -46,13 +31,14 @@ Bins = Annotated[tuple[Bin, ...], Field(min_length=1), AfterValidator(_named_apa
 class Training(Description):
     """AdamW on fresh data, until every validation sequence is right or the steps run out.
 
-    Adam's settings are those of the published code of Irie et al. 2023. The run stops when the validation bins are
-    perfect at `patience` checks in a row; test bins never steer. The rate rises linearly over `warmup` steps; with a
-    `schedule` it falls to zero at `steps`. `clip` bounds the norm of the gradient. A run whose loss
-    reaches `explodes`, in nats, is ended as diverged; without a bound, only one with numbers that are none. What is
-    tested is the last state, or if `keep` says so the best: of those at checks, the one with the largest share of right
-    validation sequences, in the mean of the bins, and of equals the latest. `precision` and `compile` make a GPU faster
-    and its numbers others: products in TF32, and torch.compile.
+    The defaults of Adam are those of the published code of Irie et al. 2023. A run stops when all validation bins are
+    perfect at `patience` checks in a row; test bins never influence it. The rate rises linearly over `warmup` steps;
+    with a `schedule` it falls to zero at `steps`. `clip` bounds the norm of the gradient. A run diverges when its loss,
+    gradient or a parameter is NaN or infinite, or when its loss reaches `explodes` (in nats; None for no bound).
+
+    `keep` says which state is tested: the last, or the best of those at checks, which has the largest share of right
+    validation sequences (the mean over the bins; of equal ones the latest). `precision` tf32 and `compile` make a GPU
+    faster and change the last bits: products in TF32, and torch.compile.
     """
 
     kind: ClassVar[str] = "training"
@@ -86,7 +72,7 @@ class Training(Description):
 
 
 class Testing(Description):
-    """The test bins, looked at once, after training. `rows` sequences a bin, spread over its lengths."""
+    """The test bins, used once, after training: `rows` sequences per bin, spread over its lengths."""
 
     kind: ClassVar[str] = "testing"
     version: ClassVar[int] = 1
@@ -95,7 +81,7 @@ class Testing(Description):
 
 
 class RunSpec(Description):
-    """One run, whole: with the same spec it is the same run."""
+    """The complete description of one run; equal specs are the same run."""
 
     kind: ClassVar[str] = "run"
     version: ClassVar[int] = 1
@@ -108,18 +94,24 @@ class RunSpec(Description):
     @model_validator(mode="after")
     def _lengths_fit(self) -> RunSpec:
         self.task.lengths(*self.training.lengths)
-        windows = (*self.training.validation, *self.testing.bins)
-        for window in windows:
-            self.task.lengths(window.low, window.high)
-        self.model.check_length(max(self.training.lengths[1], *(window.high for window in windows)))
+        bins = (*self.training.validation, *self.testing.bins)
+        for bin_ in bins:
+            self.task.lengths(bin_.low, bin_.high)
+        self.model.check_length(max(self.training.lengths[1], *(bin_.high for bin_ in bins)))
         return self
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """The run's name: covers every field and the version of every part."""
+        """The name of the run: a hash of every field and of the version of every part."""
         return digest(self.plain())
 
-    def with_seed(self, seed: int) -> RunSpec:
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, without the cached digest, which may be another."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy.__dict__.pop("digest", None)
+        return copy
+
+    def with_seed(self, seed: int) -> Self:
         """The same run with another seed."""
         return self.model_copy(update={"seed": seed})
 
@@ -134,22 +126,22 @@ def run_spec(
     training: dict[str, Any] | None = None,
     testing: dict[str, Any] | None = None,
 ) -> RunSpec:
-    """A run from names and options; lengths, validation and test bins are the task's own unless given."""
-    asked = named_task(task, **(task_options or {})) if isinstance(task, str) else task
-    machine = named_model(model, **(model_options or {})) if isinstance(model, str) else model
+    """A run from names and options; lengths, validation bins and test bins default to those of the task."""
+    task = named_task(task, **(task_options or {})) if isinstance(task, str) else task
+    model = named_model(model, **(model_options or {})) if isinstance(model, str) else model
     training, testing = dict(training or {}), dict(testing or {})
-    lengths = training.setdefault("lengths", asked.train_lengths)
+    lengths = training.setdefault("lengths", task.train_lengths)
     if not (isinstance(lengths, (list, tuple)) and len(lengths) == 2 and all(isinstance(n, int) for n in lengths)):
         raise BadInput(f"training.lengths = {lengths!r} is not valid: two whole numbers, shortest and longest")
     if lengths[0] < 1 or lengths[0] > lengths[1]:
         raise BadInput(f"training.lengths = {list(lengths)} is not valid: from at least 1, shortest first")
     if lengths[1] > LONGEST:
         raise BadInput(f"training.lengths = {list(lengths)} is not valid: at most {LONGEST:,}")
-    asked.lengths(*lengths)
-    windows = [w for w in asked.bins(*lengths) if any(asked.fits(n) for n in range(w.low, w.high + 1))]
-    testing.setdefault("bins", tuple(Bin(name=w.name, low=w.low, high=w.high) for w in windows))
-    training.setdefault("validation", _validation(asked, *lengths))
-    return RunSpec(task=asked, model=machine, training=Training(**training), testing=Testing(**testing), seed=seed)
+    task.lengths(*lengths)
+    bins = task.bins(*lengths)
+    testing.setdefault("bins", tuple(b for b in bins if any(task.fits(n) for n in range(b.low, b.high + 1))))
+    training.setdefault("validation", _validation(task, *lengths))
+    return RunSpec(task=task, model=model, training=Training(**training), testing=Testing(**testing), seed=seed)
 
 
 def _validation(task: Task, low: int, high: int) -> Bins:
@@ -158,7 +150,8 @@ def _validation(task: Task, low: int, high: int) -> Bins:
     Val1 ends in the middle of Bin1, so that a run can only be steered by lengths well below those of Bin2 and Bin3.
     """
     bins = [Bin(name="Val0", low=low, high=high)]
-    longer = [n for window in task.bins(low, high)[1:2] for n in range(window.low, (window.low + window.high) // 2 + 1)]
+    second = [b for b in task.bins(low, high) if b.name == "Bin1"]
+    longer = [n for b in second for n in range(b.low, (b.low + b.high) // 2 + 1)]
     if any(n > high and task.fits(n) for n in longer):
         bins.append(Bin(name="Val1", low=longer[0], high=longer[-1]))
     return tuple(bins)

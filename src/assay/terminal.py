@@ -1,12 +1,13 @@
-"""What a person sees while runs go on and when they are over."""
+"""What the command line shows: progress while runs are trained and tested, and tables at the end."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import rich.live
 from rich.console import Console, Group
@@ -15,113 +16,129 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from assay.analysis.cells import Cell, bins
-from assay.lab.sweep import Event
-from assay.lab.train import Status
+from assay.lab.engines.engine import Event
+from assay.lab.status import EvaluationStatus, Status
 from assay.record import Record
 from assay.report.text import in_percent, or_dash, percent
-from assay.spec import RunSpec
 
 if TYPE_CHECKING:
     from assay.theory.bounds.sizes import Size
-    from assay.theory.claim import Verdict
+    from assay.theory.claim import CheckResult
 
+VERDICT_WIDTH = 13  # of the longest verdict, "partly solved"
 COLOURS = {"solved": "green", "partly": "yellow", "diverged": "red", "failed": "red"}
 
 
 def console(stderr: bool = False) -> Console:
-    """Where a person reads; 100 columns wide where it is not a terminal."""
+    """A console for people; 100 columns wide if the output is not a terminal."""
     out = Console(highlight=False, stderr=stderr)
     return out if out.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, stderr=stderr, width=100)
 
 
-class Live:
-    """A bar for all runs and a line for each population; without a terminal, a line for each run that ends."""
+class LiveProgress:
+    """A bar for all runs and a line for each worker; without a terminal, a line for each run that ends."""
 
-    SELDOM = 30.0  # seconds between two lines about a population where there is no terminal
+    STATUS_INTERVAL = 30.0  # seconds between two status lines where there is no terminal
 
-    def __init__(self, console: Console, todo: Sequence[RunSpec], quiet: bool) -> None:
-        self.console, self.quiet, self.total = console, quiet, len(todo)
-        self.bars: dict[int, TaskID] = {}
+    def __init__(self, console: Console, total: int, quiet: bool) -> None:
+        self.console, self.quiet, self.total = console, quiet, total
+        self.lines: dict[int, TaskID] = {}
         self.verdicts: Counter[str] = Counter()
-        self.steps, self.begun, self.spoken = 0, time.monotonic(), time.monotonic()
+        self.steps, self.start, self.last_status = 0, time.monotonic(), time.monotonic()
         self.runs = Progress(
             TextColumn("[bold]all runs"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[text]}"),
         )
-        self.lines = Progress(TextColumn("{task.description}"), TextColumn("{task.fields[said]}"))
-        self.all = self.runs.add_task("", total=self.total, said="")
-        self.shown = rich.live.Live(Group(self.runs, self.lines), console=console, transient=True)
+        self.workers = Progress(TextColumn("{task.description}"), TextColumn("{task.fields[text]}"))
+        self.bar = self.runs.add_task("", total=self.total, text="")
+        self.live = rich.live.Live(Group(self.runs, self.workers), console=console, transient=True)
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> LiveProgress:
         if not self.quiet and self.console.is_terminal:
-            self.shown.start()
+            self.live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shown.stop()
+        self.live.stop()
 
-    def tell(self, event: Event) -> None:
+    def receive(self, event: Event) -> None:
         if event.status:
-            self._status(event.source, event.status)
+            self._show_status(event.worker, event.status)
         if event.record:
-            self._record(event.record)
+            self._show_record(event.record)
 
-    def _status(self, source: int, status: Status) -> None:
-        if source not in self.bars:
-            self.bars[source] = self.lines.add_task("", total=None, said="")
-        named, on = escape(name_of(status)), status.alive > 0
-        self.lines.update(self.bars[source], description=named, visible=on, said=standing(status))
-        if not self._speaks or time.monotonic() - self.spoken < self.SELDOM:
-            return
-        self.spoken = time.monotonic()
-        self.console.print(f"{name_of(status)}: {standing(status)}", markup=False)
+    def _show_status(self, worker: int, status: Status | EvaluationStatus) -> None:
+        if worker not in self.lines:
+            self.lines[worker] = self.workers.add_task("", total=None, text="")
+        visible = isinstance(status, EvaluationStatus) or status.alive > 0
+        text = status_text(status)
+        self.workers.update(self.lines[worker], description=escape(status_name(status)), visible=visible, text=text)
+        due = time.monotonic() - self.last_status >= self.STATUS_INTERVAL
+        if self._prints and visible and due:
+            self.last_status = time.monotonic()
+            self.console.print(f"{status_name(status)}: {text}", markup=False)
 
-    def _record(self, record: Record) -> None:
+    def _show_record(self, record: Record) -> None:
         self.verdicts[record.verdict] += 1
         self.steps += record.steps
         done = sum(self.verdicts.values())
-        ends = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common(3))
-        self.runs.update(self.all, completed=done, said=ends)
-        if self._speaks:
-            said = f"[{done}/{self.total}] {record.task} {record.model} seed {record.seed}: {outcome(record)}"
-            self.console.print(said, markup=False)
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common(3))
+        self.runs.update(self.bar, completed=done, text=verdicts)
+        if self._prints:
+            line = f"[{done}/{self.total}] {record.task} {record.model} seed {record.seed}: {outcome(record)}"
+            self.console.print(line, markup=False)
 
     @property
-    def _speaks(self) -> bool:
+    def _prints(self) -> bool:
         return not self.quiet and not self.console.is_terminal
 
     def summary(self) -> str:
-        """What came of all runs, and how fast."""
-        spent = time.monotonic() - self.begun
-        ends = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common())
-        rate = f"{self.steps:,} steps at {self.steps / spent:,.0f} a second"
-        return f"{sum(self.verdicts.values())} runs in {clock(spent)}: {ends}; {rate}"
+        """How many runs ended with which verdict, and how fast."""
+        seconds = time.monotonic() - self.start
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common())
+        rate = f"{self.steps:,} steps at {self.steps / seconds:,.0f} a second"
+        return f"{counted(sum(self.verdicts.values()), 'run')} in {clock(seconds)}: {verdicts}; {rate}"
 
 
-def name_of(status: Status, width: int = 29) -> str:
+def counted(count: int, noun: str) -> str:
     """
-    >>> name_of(Status("lstm", ("parity", "dyck-1"), *[0] * 13))
+    >>> counted(1, "run"), counted(1200, "run")
+    ('1 run', '1,200 runs')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def status_name(status: Status | EvaluationStatus, width: int = 29) -> str:
+    """
+    >>> status_name(Status("lstm", ("parity", "dyck-1"), *[0] * 13))
     'lstm parity + 1'
+    >>> status_name(EvaluationStatus("a-very-long-model-name", "parity", 0, 1, 2))
+    'a-very-long-model-name parity'
     """
-    first, *others = status.tasks
-    more = f" + {len(others)}" if others else ""
-    named = f"{status.model} {first}"
-    room = width - len(more)
-    return (named if len(named) <= room else named[: room - 1] + "…") + more
+    first, *others = status.tasks if isinstance(status, Status) else (status.task,)
+    suffix = f" + {len(others)}" if others else ""
+    name, space = f"{status.model} {first}", width - len(suffix)
+    return (name if len(name) <= space else name[: space - 1] + "…") + suffix
 
 
-def standing(status: Status) -> str:
-    """How a population is getting on, in 70 columns: who is in it, accuracy at best and in the middle, speed, time."""
-    left = f"{clock(status.left)} left"
+def status_text(status: Status | EvaluationStatus) -> str:
+    """The progress of a group in at most 70 columns: members, accuracies (best, median), speed, time left.
+
+    >>> status_text(EvaluationStatus("lstm", "parity", 3, 512, 1024))
+    'testing seed 3: 512 of 1,024 sequences'
+    """
+    if isinstance(status, EvaluationStatus):
+        return f"testing seed {status.seed}: {status.rows:,} of {status.total:,} sequences"
+    time_left = f"{clock(status.seconds_left)} left"
     if status.slots == 1 and not status.waiting:
-        where = f"step {status.step:,} of {status.steps:,}, loss {status.loss:.3f}, {percent(status.best)} %"
-        return f"{where}, {status.steps_per_second:.3g}/s, {left}"
-    ends = f"{status.alive} on + {status.waiting}, {status.solved} solved, {status.diverged} diverged"
+        progress = f"step {status.step:,} of {status.steps:,}, loss {status.loss:.3f}, {percent(status.best)} %"
+        return f"{progress}, {status.steps_per_second:.3g}/s, {time_left}"
+    members = f"{status.alive} on + {status.waiting}, {status.solved} solved, {status.diverged} diverged"
     rate = f"{status.steps_per_second:.3g} x {status.alive} steps/s"
-    return f"{ends}, {percent(status.best)}/{percent(status.median)} %, {rate}, {left}"
+    return f"{members}, {percent(status.best)}/{percent(status.median)} %, {rate}, {time_left}"
 
 
 def clock(seconds: float) -> str:
@@ -135,7 +152,7 @@ def clock(seconds: float) -> str:
 
 
 def outcome(record: Record) -> str:
-    """What came of a run, in one line."""
+    """The outcome of a run in one line."""
     if record.error:
         return f"failed: {record.error}"
     at = f" at step {record.solved_at}" if record.solved_at and record.verdict == "solved" else ""
@@ -143,46 +160,72 @@ def outcome(record: Record) -> str:
     return f"{record.verdict}{at}{wrong} ({sum(record.seconds.values()):.0f} s)"
 
 
-def show(console: Console, of: Sequence[Cell]) -> None:
-    """The final table; it fits 100 columns."""
-    named = bins(of)
-    settings = any(cell.setting for cell in of)
+def print_cells(console: Console, cells: Sequence[Cell]) -> None:
+    """The table of all cells, how to read it, and the runs that failed.
+
+    In a narrow terminal the least important columns are left out, so that no value is broken.
+    """
+    columns = _cell_columns(cells)
+    for optional in ("sec", "95 %", "steps", "wrong"):
+        if _cell_width(cells, columns) > console.width:
+            del columns[optional]
+    console.print(_cell_table(cells, columns))
+    console.print("[dim]Bins: % of sequences right at every position. Bin0: training lengths.")
+    legend = ["Wrong: shortest length with a mistake."] if "wrong" in columns else []
+    medians = [name for name in ("steps", "sec") if name in columns]
+    legend += [f"{', '.join(medians).capitalize()}: medians of solving seeds."] if medians else []
+    if legend:
+        console.print(f"[dim]{' '.join(legend)}")
+    for record in (record for cell in cells for record in cell.records if record.error):
+        console.print(f"[red]failed:[/] {escape(f'{record.task} {record.model} seed {record.seed}: {record.error}')}")
+
+
+def _cell_columns(cells: Sequence[Cell]) -> dict[str, Callable[[Cell], str]]:
+    """The columns of the table by their headings."""
+    columns: dict[str, Callable[[Cell], str]] = {"task": lambda c: c.task, "model": lambda c: c.model}
+    if any(cell.setting for cell in cells):
+        columns["setting"] = lambda c: c.setting
+    columns["solved"] = lambda c: f"{len(c.solved)}/{len(c.records)}"
+    columns["95 %"] = lambda c: in_percent(c.interval)
+    columns |= {name: partial(_bin_text, name) for name in bins(cells)}
+    columns["wrong"] = lambda c: or_dash(c.first_failing_length)
+    columns["steps"] = lambda c: or_dash(c.steps_to_solve)
+    columns["sec"] = lambda c: or_dash(c.seconds_to_solve)
+    columns["verdict"] = lambda c: c.verdicts
+    return columns
+
+
+def _bin_text(name: str, cell: Cell) -> str:
+    return percent(cell.accuracy(name))
+
+
+def _cell_width(cells: Sequence[Cell], columns: dict[str, Callable[[Cell], str]]) -> int:
+    """The width of the table if only verdicts are wrapped."""
+    fixed = {heading: value for heading, value in columns.items() if heading != "verdict"}
+    widths = [max(len(text) for text in (heading, *map(value, cells))) for heading, value in fixed.items()]
+    return sum(widths) + len(widths) + VERDICT_WIDTH
+
+
+def _cell_table(cells: Sequence[Cell], columns: dict[str, Callable[[Cell], str]]) -> Table:
     table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
-    table.add_column("task", no_wrap=True)
-    table.add_column("model", no_wrap=True)
-    if settings:
-        table.add_column("setting", overflow="fold")
-    table.add_column("solved", justify="right")
-    table.add_column("95 %", justify="right")
-    for name in named:
-        table.add_column(name, justify="right")
-    for heading in ("wrong", "steps", "sec"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict", overflow="fold")
-    before = ""
-    for cell in of:
-        if before and cell.task != before:
-            table.add_section()
-        style = COLOURS.get(cell.verdicts, "")
-        table.add_row(
-            escape(cell.task) if cell.task != before else "",
-            escape(cell.model),
-            *([escape(cell.setting)] if settings else []),
-            f"{len(cell.solved)}/{len(cell.records)}",
-            in_percent(cell.interval),
-            *(percent(cell.accuracy(name)) for name in named),
-            or_dash(cell.first_failing_length),
-            or_dash(cell.steps_to_solve),
-            or_dash(cell.seconds_to_solve),
-            f"[{style}]{cell.verdicts}" if style else cell.verdicts,
+    for heading in columns:
+        text = heading in ("task", "model", "setting", "verdict")
+        wraps = heading == "verdict"
+        justify: Literal["left", "right"] = "left" if text else "right"
+        table.add_column(
+            heading, justify=justify, no_wrap=not wraps, min_width=VERDICT_WIDTH if wraps else None, overflow="fold"
         )
-        before = cell.task
-    console.print(table)
-    console.print("[dim]Bins: % of sequences right everywhere; Bin0 as trained, then longer (index lookup: longest).")
-    console.print("[dim]Wrong: the shortest length with a mistake. Steps, sec: median to solve.")
-    for record in (record for cell in of for record in cell.records if record.error):
-        said = f"{record.task} {record.model} seed {record.seed}: {record.error}"
-        console.print(f"[red]failed:[/] {escape(said)}")
+    previous = ""
+    for cell in cells:
+        if previous and cell.task != previous:
+            table.add_section()
+        values = {heading: escape(value(cell)) for heading, value in columns.items()}
+        values["task"] = values["task"] if cell.task != previous else ""
+        if style := COLOURS.get(cell.verdicts, ""):
+            values["verdict"] = f"[{style}]{values['verdict']}"
+        table.add_row(*values.values())
+        previous = cell.task
+    return table
 
 
 def repeated(console: Console, outcomes: Counter[str], runs: Sequence[tuple[Record, Record, bool]]) -> None:
@@ -211,20 +254,20 @@ def claim_header() -> str:
     return "[bold]" + CLAIM.format("claim", "holds", "N", "inputs", "width", "bits", "margin", "sec", "checked")
 
 
-def claim_line(verdict: Verdict) -> str:
+def claim_line(result: CheckResult) -> str:
     """One claim in one line of 100 columns."""
     line = CLAIM.format(
-        verdict.claim[:24],
-        "yes" if verdict.holds else "NO",
-        f"{verdict.length}",
-        f"{verdict.inputs:,}",
-        or_dash(verdict.width),
-        or_dash(verdict.bits if verdict.bits is None else round(verdict.bits, 2)),
-        "-" if verdict.margin is None else f"{verdict.margin:.3g}",
-        f"{verdict.seconds:.1f}",
-        escape(verdict.note if not verdict.holds else verdict.checked),
+        result.claim[:24],
+        "yes" if result.holds else "NO",
+        f"{result.length}",
+        f"{result.inputs:,}",
+        or_dash(result.width),
+        or_dash(result.bits if result.bits is None else round(result.bits, 2)),
+        "-" if result.margin is None else f"{result.margin:.3g}",
+        f"{result.seconds:.1f}",
+        escape(result.note if not result.holds else result.checked),
     )
-    return line if verdict.holds else f"[red]{line}[/]"
+    return line if result.holds else f"[red]{line}[/]"
 
 
 def show_sizes(console: Console, task: str, length: int, precision: int, sizes: Sequence[Size]) -> None:

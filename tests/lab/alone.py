@@ -23,29 +23,34 @@ def batch(spec: RunSpec, number: int, device: torch.device = DEVICE) -> Batch:
 
 
 def built(spec: RunSpec, dtype: torch.dtype = torch.float64, device: torch.device = DEVICE) -> nn.Module:
-    return stacking.built(spec, device, dtype)
+    return stacking.build_module(spec, device, dtype)
 
 
-def loss_of(model: nn.Module, given: Batch) -> torch.Tensor:
+def loss_of(model: nn.Module, batch_: Batch) -> torch.Tensor:
     """The mean cross-entropy over what is asked."""
-    inputs = given.inputs.to(next(model.parameters()).dtype) if given.inputs.is_floating_point() else given.inputs
+    inputs = batch_.inputs.to(next(model.parameters()).dtype) if batch_.inputs.is_floating_point() else batch_.inputs
     logits = logits_of(model, inputs).flatten(0, 1)
-    return F.cross_entropy(logits, given.targets.flatten(), ignore_index=IGNORE)
+    return F.cross_entropy(logits, batch_.targets.flatten(), ignore_index=IGNORE)
 
 
 def trained(
     spec: RunSpec, steps: int, dtype: torch.dtype = torch.float64, device: torch.device = DEVICE
 ) -> tuple[nn.Module, list[float]]:
     """A model after some steps of torch's own AdamW, and the losses on the way."""
-    model, how, losses = built(spec, dtype, device), spec.training, []
-    options = {"lr": how.lr, "betas": how.betas, "eps": how.eps, "weight_decay": how.weight_decay}
+    model, training, losses = built(spec, dtype, device), spec.training, []
+    options: dict[str, Any] = {
+        "lr": training.lr,
+        "betas": training.betas,
+        "eps": training.eps,
+        "weight_decay": training.weight_decay,
+    }
     optimiser = torch.optim.AdamW(model.parameters(), **options)
     for step in range(1, steps + 1):
         loss = loss_of(model, batch(spec, step, device))
         optimiser.zero_grad()
         loss.backward()
-        if how.clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), how.clip)
+        if training.clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), training.clip)
         optimiser.step()
         losses.append(loss.item())
     return model, losses

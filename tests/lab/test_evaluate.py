@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from assay.lab.data import HeldOut, held_out
-from assay.lab.evaluate import Marks, examine, favourite, predict, verdict
+from assay.lab.evaluate import Marks, evaluate, favourite, predict, verdict
 from assay.record import LengthScore, Score
-from assay.spec import Bin, run_spec
+from assay.spec import run_spec
 from assay.tasks import named_task
-from assay.tasks.task import IGNORE, Batch
+from assay.tasks.task import IGNORE, Batch, Bin, Task
 
 CPU = torch.device("cpu")
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 class Oracle(nn.Module):
     """Answers as the task does, up to some length, and wrongly beyond."""
 
-    def __init__(self, task: object, until: int) -> None:
+    def __init__(self, task: Task, until: int) -> None:
         super().__init__()
         self.task, self.until = task, until
 
@@ -48,7 +48,7 @@ SPEC = run_spec("parity", "lstm", testing={"rows": 96})
 
 
 def judged(model: nn.Module) -> tuple[str, int | None]:
-    return verdict(*examine(model, SPEC, CPU))
+    return verdict(*evaluate(model, SPEC, CPU))
 
 
 def test_a_perfect_model_has_solved_the_task():
@@ -56,7 +56,7 @@ def test_a_perfect_model_has_solved_the_task():
 
 
 def test_a_model_that_fails_beyond_a_length_has_partly_solved_it():
-    scores, collapsed = examine(Oracle(SPEC.task, 60), SPEC, CPU)
+    scores, collapsed = evaluate(Oracle(SPEC.task, 60), SPEC, CPU)
     assert verdict(scores, collapsed)[0] == "partly solved"
     failing = verdict(scores, collapsed)[1]
     tested = sorted(row.length for score in scores for row in score.lengths)
@@ -82,7 +82,7 @@ def held_lengths() -> list[int]:
 
 
 def test_one_answer_to_everything_is_a_collapse():
-    scores, collapsed = examine(Constant(2), SPEC, CPU)
+    scores, collapsed = evaluate(Constant(2), SPEC, CPU)
     assert collapsed
     assert verdict(scores, collapsed)[0] == "collapsed"
     assert scores[0].favourite == 1
@@ -94,7 +94,7 @@ def test_logits_that_are_not_numbers_are_never_right():
             return super().forward(inputs) * torch.nan
 
     assert (predict(Broken(SPEC.task, 10_000), torch.ones(3, 5, dtype=torch.int64)) == -1).all()
-    assert examine(Broken(SPEC.task, 10_000), SPEC, CPU)[0][0].answers == 0
+    assert evaluate(Broken(SPEC.task, 10_000), SPEC, CPU)[0][0].answers == 0
 
 
 def test_rows_are_chunked_without_a_change():
@@ -105,7 +105,7 @@ def test_rows_are_chunked_without_a_change():
 
 def test_probes_are_reported_on_their_own():
     spec = run_spec("bounded-dyck", "lstm", testing={"rows": 32})
-    scores, _ = examine(Oracle(spec.task, 10_000), spec, CPU)
+    scores, _ = evaluate(Oracle(spec.task, 10_000), spec, CPU)
     assert [(s.bin, s.probe) for s in scores] == [
         (bin_, probe) for probe in ("", "count-balanced") for bin_ in ("Bin0", "Bin1", "Bin2", "Bin3")
     ]

@@ -6,6 +6,7 @@ import functools
 import re
 import subprocess
 from datetime import datetime
+from typing import Any
 
 import pytest
 import torch
@@ -13,19 +14,20 @@ from torch import Tensor, nn
 
 import assay
 from assay.description import BadInput
-from assay.lab.execute import _commit as made_by
-from assay.lab.execute import device_named, execute
-from assay.lab.population import losses_of
+from assay.lab.device import parse_device
+from assay.lab.execute import execute
+from assay.lab.provenance import commit
+from assay.lab.stacking import member_losses
 from assay.models.skeleton import Foreign
 from assay.record import Record
 from assay.spec import RunSpec, run_spec
 from assay.tasks.task import IGNORE
 
 CPU = torch.device("cpu")
-SHORT = {"training": {"steps": 30, "lengths": [2, 8], "validate_every": 10}, "testing": {"rows": 16}}
+SHORT: dict[str, Any] = {"training": {"steps": 30, "lengths": [2, 8], "validate_every": 10}, "testing": {"rows": 16}}
 
 
-def short(model: object = "gru", **changes: object) -> RunSpec:
+def short(model: Any = "gru", **changes: Any) -> RunSpec:
     return run_spec("parity", model, **{**SHORT, **changes})
 
 
@@ -63,9 +65,9 @@ def test_a_record_says_everything():
 def test_a_copy_of_a_checkout_may_be_told_its_commit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("ASSAY_COMMIT", raising=False)
     monkeypatch.setenv("PATH", "")  # there is no git
-    assert made_by() == ""
+    assert commit() == ""
     monkeypatch.setenv("ASSAY_COMMIT", "0123456789ab")
-    assert made_by() == "0123456789ab"
+    assert commit() == "0123456789ab"
 
 
 def test_perfect_validation_stops_the_run():
@@ -179,20 +181,27 @@ def test_the_loss_is_the_mean_over_what_is_asked():
     logits = torch.randn(2, 2, 3, 4, generator=torch.Generator().manual_seed(0))
     targets = torch.tensor([[[1, IGNORE, 2], [IGNORE] * 3], [[IGNORE] * 3] * 2])
     by_hand = -(logits[0, 0, 0].log_softmax(-1)[1] + logits[0, 0, 2].log_softmax(-1)[2]) / 2
-    assert losses_of(logits, targets).tolist() == pytest.approx([float(by_hand), 0])
+    assert member_losses(logits, targets).tolist() == pytest.approx([float(by_hand), 0])
 
 
 def test_devices():
-    assert device_named("cpu").type == "cpu"
+    assert parse_device("cpu").type == "cpu"
     with pytest.raises(BadInput, match="did you mean 'cuda'"):
-        device_named("cudda")
+        parse_device("cudda")
     if not torch.cuda.is_available():
         with pytest.raises(BadInput, match="no CUDA device"):
-            device_named("cuda")
+            parse_device("cuda")
 
 
 def test_the_learning_rate_and_the_clip_take_effect():
-    changes = [{}, {"lr": 1e-2}, {"clip": 1e-3}, {"weight_decay": 10.0}, {"betas": [0.5, 0.9]}, {"eps": 1e-2}]
+    changes: list[dict[str, Any]] = [
+        {},
+        {"lr": 1e-2},
+        {"clip": 1e-3},
+        {"weight_decay": 10.0},
+        {"betas": [0.5, 0.9]},
+        {"eps": 1e-2},
+    ]
     changes += [{"warmup": 20}, {"schedule": "linear"}, {"schedule": "cosine"}]
     losses = {execute(short(training={**SHORT["training"], **change}), CPU).curve[-1].loss for change in changes}
     assert len(losses) == len(changes)

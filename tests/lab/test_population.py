@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from assay.description import BadInput
-from assay.lab import evaluate
+from assay.lab import evaluate as evaluation
 from assay.lab.data import held_out
-from assay.lab.evaluate import examine
+from assay.lab.evaluate import evaluate
 from assay.lab.population import Population
 from assay.lab.slots import Slots
-from assay.lab.stacking import unmappable
+from assay.lab.stacking import why_unmappable
 from assay.models import MODELS
 from assay.models.skeleton import Foreign
 from assay.spec import RunSpec, run_spec
@@ -30,10 +30,10 @@ SMALL = {"width": 8, "heads": 2}  # with heads of 2, retention's norm makes sign
 
 
 def run(model: Any, seed: int = 0, task: str = "parity", every: int = 10, **training: Any) -> RunSpec:
-    how = {"lengths": [2, 6], "batch": 4, "validation_rows": 8, "validate_every": every, "steps": 1000} | training
+    settings = {"lengths": [2, 6], "batch": 4, "validation_rows": 8, "validate_every": every, "steps": 1000} | training
     taken = inspect.signature(MODELS.load(model)).parameters if isinstance(model, str) else {}
     options = {name: size for name, size in SMALL.items() if name in taken}
-    return run_spec(task, model, seed=seed, model_options=options, training=how, testing={"rows": 8})
+    return run_spec(task, model, seed=seed, model_options=options, training=settings, testing={"rows": 8})
 
 
 def populated(specs: list[RunSpec], slots: int | None = None, dtype: torch.dtype = torch.float64) -> Population:
@@ -66,8 +66,8 @@ def test_the_first_gradient_is_that_of_a_member_alone(model: str):
     specs = [run(model, seed=k) for k in range(3)]
     population = populated(specs, dtype=torch.float32)
     population.draws[0]()
-    losses = population.losses(population.leaves, population.inputs[0], population.targets[0])
-    grads = torch.autograd.grad(losses.sum(), list(population.leaves.values()))
+    losses = population.losses(population.modules.leaves, population.batches.inputs[0], population.batches.targets[0])
+    grads = torch.autograd.grad(losses.sum(), list(population.modules.leaves.values()))
     for slot, spec in enumerate(specs):
         alone = built(spec, torch.float32)
         loss = loss_of(alone, batch(spec, 1))
@@ -162,8 +162,8 @@ def test_a_member_goes_on_from_where_it_was_saved():
         told = whole.round()[0]
     part = populated([spec, run("gru", seed=6)], dtype=torch.float32)
     part.round()
-    part.keep()
-    saved = part.saved(0)
+    part.take_snapshot()
+    saved = part.state(0)
     part.round()  # what is kept does not move
     other = populated([run("gru", seed=8), run("gru", seed=9)], dtype=torch.float32)
     other.round()
@@ -227,7 +227,7 @@ def test_a_high_loss_ends_a_run_unless_it_may_be_high():
 
 
 def test_validation_is_that_of_the_module_alone(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(evaluate, "held_out", lambda *given: held_out(*given[:4], "validate", given[5]))
+    monkeypatch.setattr(evaluation, "held_out", lambda *given: held_out(*given[:4], "validate", given[5]))
     specs = [run("lstm", seed=k, lr=1e-2, every=60) for k in range(2)]
     population = populated(specs)
     reports = population.round()
@@ -235,7 +235,7 @@ def test_validation_is_that_of_the_module_alone(monkeypatch: pytest.MonkeyPatch)
     for slot, spec in enumerate(specs):
         validating = spec.model_copy(update={"testing": spec.testing.model_copy(update={"bins": windows, "rows": 8})})
         module = population.module(slot)
-        scores, _ = examine(module, validating, DEVICE)
+        scores, _ = evaluate(module, validating, DEVICE)
         assert reports[slot].sequences == pytest.approx({score.bin: score.sequences for score in scores})
         assert reports[slot].answers == pytest.approx({score.bin: score.answers for score in scores})
     assert 0 < reports[0].answers["Val0"] <= 1
@@ -268,7 +268,7 @@ class Encoder(nn.Module):
 
 
 class Lstm(nn.Module):
-    net: type[nn.RNNBase] = nn.LSTM
+    net: Any = nn.LSTM
 
     def __init__(self, vocab: int, features: int, answers: int) -> None:
         super().__init__()
@@ -289,7 +289,7 @@ class Gru(Lstm):
 @pytest.mark.parametrize("factory", [Own, Encoder])
 def test_a_module_of_one_s_own_is_mapped_when_it_can_be(factory: type[nn.Module]):
     specs = [run(Foreign.of(factory), seed=k) for k in range(3)]
-    assert unmappable(specs[0], DEVICE) == ""
+    assert why_unmappable(specs[0], DEVICE) == ""
     population = populated(specs)
     population.round()
     for slot, spec in enumerate(specs):
@@ -299,7 +299,7 @@ def test_a_module_of_one_s_own_is_mapped_when_it_can_be(factory: type[nn.Module]
 @pytest.mark.parametrize("factory", [Lstm, Gru])
 def test_what_cannot_be_mapped_is_called_as_it_is(factory: type[nn.Module]):
     spec = run(Foreign.of(factory))
-    why = unmappable(spec, DEVICE)
+    why = why_unmappable(spec, DEVICE)
     assert why, "or vmap has learned it: then the population test above is the one for it"
     population = Population(spec, [spec.task], 1, DEVICE, torch.float64, unmapped=why)
     population.admit(0, spec)
@@ -308,11 +308,13 @@ def test_what_cannot_be_mapped_is_called_as_it_is(factory: type[nn.Module]):
 
 
 def test_randomness_is_a_reason_to_call_a_module_as_it_is():
-    assert "random" in unmappable(run(Foreign.of(Encoder, dropout=0.5)), DEVICE)
+    assert "random" in why_unmappable(run(Foreign.of(Encoder, dropout=0.5)), DEVICE)
 
 
 class Frozen(nn.Module):
-    """Has a parameter that is not learned, and a complex buffer."""
+    """Has a frozen parameter and a complex buffer."""
+
+    turn: Tensor
 
     def __init__(self, vocab: int, features: int, answers: int) -> None:
         super().__init__()
@@ -327,6 +329,8 @@ class Frozen(nn.Module):
 
 class Counting(nn.Module):
     """Writes to a buffer at every call in training."""
+
+    mean: Tensor
 
     def __init__(self, vocab: int, features: int, answers: int) -> None:
         super().__init__()
@@ -366,7 +370,7 @@ class Private(nn.Module):
 def test_what_a_module_does_not_learn_is_its_member_s_own(factory: type[nn.Module], slots: int):
     """Also after the steps have run out within a round, and for the second member of a slot."""
     specs = [run(Foreign.of(factory), seed=k, steps=7) for k in (3, 4, 5)]
-    why = unmappable(specs[0], DEVICE)
+    why = why_unmappable(specs[0], DEVICE)
     assert bool(why) == (factory in (Replacing, Private)), why
     slots = 1 if why else slots
     population = Population(specs[0], [specs[0].task], slots, DEVICE, torch.float64, unmapped=why)
@@ -399,13 +403,13 @@ def test_a_slot_that_was_never_used_holds_numbers():
 
 
 def test_real_valued_inputs_and_a_schedule_across_a_resume():
-    how = {"schedule": "cosine", "warmup": 15, "steps": 40, "clip": 0.5, "lengths": [5, 9]}
-    specs = [run("gru", seed=k, task="nearest-neighbour", **how) for k in (1, 2)]
+    settings: dict[str, Any] = {"schedule": "cosine", "warmup": 15, "steps": 40, "clip": 0.5, "lengths": [5, 9]}
+    specs = [run("gru", seed=k, task="nearest-neighbour", **settings) for k in (1, 2)]
     whole, part = populated(specs, dtype=torch.float32), populated(specs, dtype=torch.float32)
     told = [whole.round() for _ in range(3)][-1]
     part.round()
-    part.keep()
-    saved = [part.saved(slot) for slot in (0, 1)]
+    part.take_snapshot()
+    saved = [part.state(slot) for slot in (0, 1)]
     other = populated(specs, dtype=torch.float32)
     for slot, spec in enumerate(specs):
         other.admit(slot, spec, saved[slot], 10)

@@ -1,4 +1,4 @@
-"""Every named model, small, with every value of every option that has names for its values."""
+"""Every named model, small, and with other values of its options. The registry says which models there are."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from torch import Tensor
 
 from assay.models import MODELS, named_model
 from assay.models.skeleton import Architecture, Model
+from assay.models.zoo import ByConvention
 from assay.rng import Rng
 
 SMALL = {"width": 8, "heads": 2, "layers": 2, "states": 3}
+SHARED = {"norm", "ff", "features"}  # options of code that all models share: tested with the first model that has them
 NUMBERS = {"ff": (0, 4), "steps": (1, 2, 3)}
 VOCAB, ANSWERS = 3, 3
 
@@ -32,11 +34,11 @@ class Case:
         return named_model(self.name, **{**small, **self.options, **options})
 
     def build(self, seed: int = 0, features: int = 0, **options: Any) -> Model:
-        """The machine in float64."""
+        """The model in float64."""
         vocab = 0 if features else VOCAB
-        made = self.described(**options).build(vocab, features, ANSWERS, Rng.seeded(seed))
-        assert isinstance(made, Model)
-        return made.double()
+        model = self.described(**options).build(vocab, features, ANSWERS, Rng.seeded(seed))
+        assert isinstance(model, Model)
+        return model.double()
 
 
 def _values(hint: Any) -> tuple[Any, ...]:
@@ -47,15 +49,17 @@ def _values(hint: Any) -> tuple[Any, ...]:
 
 
 def _cases() -> list[Case]:
-    cases = []
+    cases, covered = [], set()
     for name in MODELS.entries:
         recipe = MODELS.load(name)
+        hints = get_type_hints(recipe)
         cases.append(Case(name))
-        for option, hint in get_type_hints(recipe).items():
-            if option != "return":
-                default = inspect.signature(recipe).parameters[option].default
-                values = NUMBERS.get(option) or _values(hint)
+        for option, parameter in inspect.signature(recipe).parameters.items():
+            default = parameter.default.paper if isinstance(parameter.default, ByConvention) else parameter.default
+            values = NUMBERS.get(option) or _values(hints[option])
+            if option not in covered:
                 cases += [Case(name, {option: value}) for value in values if value != default]
+            covered |= SHARED & {option}
     return cases
 
 

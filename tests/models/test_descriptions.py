@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from assay.description import BadInput
 from assay.models import MIXERS, MODELS, named_model, read_model
 from assay.models.skeleton import Foreign, Stack
+from assay.models.zoo import ByConvention
 from assay.rng import Rng
 
 from .cases import CASES, NAMED, Case, tokens
@@ -163,14 +164,16 @@ def test_mixers_of_a_hybrid(mixers: Any, said: str):
 
 
 def test_mixers_by_name_by_data_and_as_they_are():
-    made = named_model("hybrid", mixers=["attention", {"kind": "srwm", "heads": 2}, MIXERS.load("lstm")()], width=8)
-    assert [mixer.kind for mixer in made.mixers] == ["attention", "srwm", "lstm"]
-    assert [getattr(mixer, "heads", None) for mixer in made.mixers] == [4, 2, None]
+    model = named_model("hybrid", mixers=["attention", {"kind": "srwm", "heads": 2}, MIXERS.load("lstm")()], width=8)
+    assert isinstance(model, Stack)
+    assert [mixer.kind for mixer in model.mixers] == ["attention", "srwm", "lstm"]
+    assert [getattr(mixer, "heads", None) for mixer in model.mixers] == [4, 2, None]
 
 
 def test_a_description_does_not_change():
+    model: Any = named_model("lstm")
     with pytest.raises(ValueError, match="frozen"):
-        named_model("lstm").width = 3
+        model.width = 3
 
 
 @pytest.mark.parametrize("kind", MIXERS.entries)
@@ -197,18 +200,30 @@ def test_plain_data_and_back(case: Case):
 def test_plain_data_tells_models_apart():
     described = [case.described().plain() for case in CASES]
     same = [(a, b) for a in range(len(described)) for b in range(a) if described[a] == described[b]]
-    # The values that a convention has anyway, and the one recipe whose conventions agree.
-    expected = {
-        ("transformer", "norm"),
-        ("linear-transformer", "features"),
-        ("delta-net", "features"),
-        ("srwm", "norm"),
-        ("srwm", "reading"),
-        ("linear-transformer", "convention"),
-        ("delta-net", "convention"),
-        ("recurrent-delta", "convention"),
-    }
+    # A convention that changes nothing but the features, and one that changes nothing.
+    expected = {("linear-transformer", "convention"), ("recurrent-delta", "convention")}
     assert {(CASES[a].name, *CASES[a].options) for a, _ in same} == expected
+
+
+BY_CONVENTION = [
+    (name, option, parameter.default)
+    for name in MODELS.entries
+    for option, parameter in inspect.signature(MODELS.load(name)).parameters.items()
+    if isinstance(parameter.default, ByConvention)
+]
+
+
+@pytest.mark.parametrize(("name", "option", "default"), BY_CONVENTION)
+def test_defaults_of_a_convention(name: str, option: str, default: ByConvention):
+    """The stated value is what the model has without it, and a chosen value does not depend on the convention."""
+    for convention, value, other in (
+        ("paper", default.paper, default.controlled),
+        ("controlled", default.controlled, default.paper),
+    ):
+        model = named_model(name, convention=convention)
+        assert named_model(name, **{option: value}, convention=convention) == model
+        assert named_model(name, **{option: None}, convention=convention) == model
+        assert named_model(name, **{option: other}, convention=convention) != model
 
 
 # -- modules from elsewhere ----------------------------------------------------------------------------------------
@@ -220,7 +235,8 @@ class Tiny(nn.Module):
         self.embed, self.read_out = nn.Embedding(vocab, width), nn.Linear(width, answers)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.read_out(self.embed(x))
+        logits: Tensor = self.read_out(self.embed(x))
+        return logits
 
 
 def tiny(vocab: int, features: int, answers: int, width: int = 4) -> nn.Module:
@@ -234,7 +250,7 @@ def test_a_foreign_module_is_built_from_its_seed(factory: Any):
     first, again, other = (described.build(3, 0, 2, Rng.seeded(seed)) for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), before)
     assert first(tokens(2, 7)).shape == (2, 7, 2)
-    assert first.embed.weight.shape == (3, 5)
+    assert dict(first.named_parameters())["embed.weight"].shape == (3, 5)
     for a, b, c in zip(first.parameters(), again.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
         assert not torch.equal(a, c)
@@ -244,7 +260,7 @@ def test_a_foreign_seed_does_not_hang_on_what_was_drawn_before():
     first = Foreign.of(Tiny).build(3, 0, 2, Rng.seeded(1))
     torch.rand(5)
     again = Foreign.of(Tiny).build(3, 0, 2, Rng.seeded(1))
-    assert torch.equal(first.embed.weight, again.embed.weight)
+    assert all(map(torch.equal, first.parameters(), again.parameters()))
 
 
 def test_a_foreign_module_by_its_path():
@@ -269,9 +285,9 @@ class Mine(Stack):
 
 
 def test_an_architecture_of_ones_own():
-    made = named_model(f"{__name__}:Mine", mixers=("lstm",), width=8)
-    assert made == Mine(mixers=("lstm",), width=8)
-    assert read_model(made.plain()) == made
+    model = named_model(f"{__name__}:Mine", mixers=("lstm",), width=8)
+    assert model == Mine(mixers=(MIXERS.load("lstm")(),), width=8)
+    assert read_model(model.plain()) == model
 
 
 def test_an_architecture_of_ones_own_may_be_given_a_name():

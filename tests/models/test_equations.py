@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from numpy import ndarray as Array
 from torch import Tensor, nn
 
 from assay.models import named_model
@@ -18,27 +18,28 @@ from assay.models.diagonal import DiagonalSsm
 from assay.models.features import features
 from assay.models.recurrent_delta import RecurrentDelta
 from assay.models.retention import Retention
-from assay.models.skeleton import Block, Model
 from assay.rng import Rng
 
 from .cases import tokens
 
-Mix = Callable[[nn.Module, Array], Array]  # of a mixer's layer and its inputs [time, width]
+Array = Any  # of numpy, whose functions have results of type Any
+Layer = Any  # a torch module: the types of its parts are not known to mypy
+Mix = Callable[[Layer, Array], Array]  # from the layer of a mixer and its inputs [time, width]
 
 
-def built(name: str, **options: object) -> Model:
-    """A model in float64 whose norms are not the identity's."""
-    made = named_model(name, **options).build(3, 0, 3, Rng.seeded(0)).double()
+def built(name: str, **options: Any) -> Layer:
+    """A model in float64, with norms that are not the identity."""
+    model = named_model(name, **options).build(3, 0, 3, Rng.seeded(0)).double()
     rng = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for key, parameter in made.named_parameters():
+        for key, parameter in model.named_parameters():
             if "norm" in key:
-                parameter += 0.3 * torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
-    return made
+                parameter.add_(0.3 * torch.randn(parameter.shape, generator=rng, dtype=torch.float64))
+    return model
 
 
-def close(got: Tensor | Array, wanted: Tensor | Array, tolerance: float = 1e-10) -> None:
-    torch.testing.assert_close(torch.as_tensor(got), torch.as_tensor(wanted), rtol=tolerance, atol=tolerance)
+def close(got: Tensor | Array, expected: Tensor | Array, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(torch.as_tensor(got), torch.as_tensor(expected), rtol=tolerance, atol=tolerance)
 
 
 def array(x: Tensor) -> Array:
@@ -65,33 +66,33 @@ def unit(x: Array) -> Array:
     return x / math.sqrt(sum(x * x))
 
 
-def layer_norm(norm: nn.Module, x: Array) -> Array:
+def layer_norm(norm: Layer, x: Array) -> Array:
     centred = x - x.mean(-1, keepdims=True)
     scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
     return scaled * array(norm.weight) + array(norm.bias)
 
 
-def feed_forward(block: Block, x: Array) -> Array:
+def feed_forward(block: Layer, x: Array) -> Array:
     first, second = block.ff
     hidden = np.maximum(layer_norm(block.ff_norm, x) @ array(first.weight).T + array(first.bias), 0)
     return x + hidden @ array(second.weight).T + array(second.bias)
 
 
-def by_hand(made: Model, row: Tensor, mix: Mix, carry: bool = False) -> Array:
+def by_hand(model: Layer, row: Tensor, mix: Mix, carry: bool = False) -> Array:
     """x = x + W_o Mix(LN(x)), or LN(x) + W_o Mix(x) where the norm is carried; then x = x + FF(LN(x)); no last norm."""
-    x = array(made.embed.weight)[row.numpy()]
-    for block in made.blocks:
+    x = array(model.embed.weight)[row.numpy()]
+    for block in model.blocks:
         normed = layer_norm(block.mixer_norm, x)
         mixed = mix(block.mixer, x if carry else normed) @ array(block.mixer.out.weight).T
         x = feed_forward(block, (normed if carry else x) + mixed)
-    return x @ array(made.read_out.weight).T + array(made.read_out.bias)
+    return x @ array(model.read_out.weight).T + array(model.read_out.bias)
 
 
-def same_logits(made: Model, mix: Mix, carry: bool = False) -> None:
+def same_logits(model: Layer, mix: Mix, carry: bool = False) -> None:
     x = tokens(2, 11)
-    logits, _ = made(x)
+    logits, _ = model(x)
     for row in range(2):
-        close(logits[row], by_hand(made, x[row], mix, carry))
+        close(logits[row], by_hand(model, x[row], mix, carry))
 
 
 def heads_of(x: Array, heads: int, head: int) -> Array:
@@ -102,7 +103,7 @@ def heads_of(x: Array, heads: int, head: int) -> Array:
 # -- the models of Irie et al. 2023, as published ------------------------------------------------------------------
 
 
-def linear_mix(layer: nn.Module, x: Array, phi: Callable[[Array], Array] = elu) -> Array:
+def linear_mix(layer: Layer, x: Array, phi: Callable[[Array], Array] = elu) -> Array:
     """W_t = W_{t-1} + v phi(k)^T, o = W_t phi(q); no normaliser. Gated, the write is beta v phi(k)^T."""
     beta = np.ones((len(x), layer.heads)) if layer.beta is None else sigmoid(x @ array(layer.beta.weight).T)
     q, k, v = np.split(x @ array(layer.project.weight).T, 3, axis=-1)
@@ -116,7 +117,7 @@ def linear_mix(layer: nn.Module, x: Array, phi: Callable[[Array], Array] = elu) 
     return y
 
 
-def delta_mix(layer: nn.Module, x: Array, phi: Callable[[Array], Array] = elu_sum, before: bool = False) -> Array:
+def delta_mix(layer: Layer, x: Array, phi: Callable[[Array], Array] = elu_sum, before: bool = False) -> Array:
     """W_t = W_{t-1} + beta (v - W_{t-1} phi(k)) phi(k)^T once for each of a token's writes, then o = W_t phi(q)."""
     H, D, n = layer.heads, x.shape[-1], layer.steps
     q, k, v, b = (x @ array(part.weight).T for part in (layer.query, layer.key, layer.value, layer.beta))
@@ -134,8 +135,8 @@ def delta_mix(layer: nn.Module, x: Array, phi: Callable[[Array], Array] = elu_su
     return y
 
 
-def recurrent_delta_mix(layer: nn.Module, x: Array, additive: bool = False) -> Array:
-    """The delta rule whose q, k, v and beta hear h = tanh(o_{t-1}) of their own head, with softmax features."""
+def recurrent_delta_mix(layer: Layer, x: Array, additive: bool = False) -> Array:
+    """The delta rule with softmax features, and feedback from h = tanh(o_{t-1}) of the head into q, k, v and beta."""
     q, k, v = np.split(x @ array(layer.project.weight).T, 3, axis=-1)
     b = x @ array(layer.beta.weight).T
     y = np.zeros_like(x)
@@ -154,7 +155,7 @@ def recurrent_delta_mix(layer: nn.Module, x: Array, additive: bool = False) -> A
     return y
 
 
-def srwm_mix(layer: nn.Module, x: Array, after: bool = False, written: tuple[int, ...] = (1, 1, 1, 1)) -> Array:
+def srwm_mix(layer: Layer, x: Array, after: bool = False, written: tuple[int, ...] = (1, 1, 1, 1)) -> Array:
     """Row vectors: y = x W_y, read before the write; each W_i += beta_i k^T (q W_i - k W_i)."""
     y = np.zeros_like(x)
     for head in range(layer.heads):
@@ -169,13 +170,13 @@ def srwm_mix(layer: nn.Module, x: Array, after: bool = False, written: tuple[int
 
 
 SMALL = {"width": 8, "heads": 2, "layers": 2}
-IN_TURN = {
+PUBLISHED: dict[str, tuple[Mix, bool]] = {
     "linear-transformer": (linear_mix, False),
     "delta-net": (delta_mix, False),
     "recurrent-delta": (recurrent_delta_mix, False),
     "srwm": (srwm_mix, True),
 }
-CONTROLLED = {
+CONTROLLED: dict[str, Mix] = {
     "linear-transformer": lambda layer, x: linear_mix(layer, x, softmax),
     "delta-net": lambda layer, x: delta_mix(layer, x, softmax),
     "recurrent-delta": recurrent_delta_mix,
@@ -183,9 +184,9 @@ CONTROLLED = {
 }
 
 
-@pytest.mark.parametrize("name", IN_TURN)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_as_published(name: str):
-    same_logits(built(name, **SMALL), *IN_TURN[name])
+    same_logits(built(name, **SMALL), *PUBLISHED[name])
 
 
 @pytest.mark.parametrize("name", CONTROLLED)
@@ -199,7 +200,7 @@ def test_signed_delta_rule_and_its_products():
     same_logits(built("delta-product", **SMALL, steps=3), lambda layer, x: delta_mix(layer, x, unit))
 
 
-ONE_THING_CHANGED = {
+ONE_THING_CHANGED: dict[str, tuple[dict[str, Any], Mix, bool]] = {
     "linear-transformer": ({"gated": True}, linear_mix, False),
     "delta-net": ({"reading": "before"}, lambda layer, x: delta_mix(layer, x, before=True), False),
     "recurrent-delta": ({"additive": True}, lambda layer, x: recurrent_delta_mix(layer, x, additive=True), False),
@@ -220,7 +221,7 @@ def test_products_read_before_all_their_writes():
     )
 
 
-def test_the_self_referential_matrix_begins_as_it_is_told():
+def test_initial_values_of_the_self_referential_matrix():
     usual, other = (
         built("srwm", width=64, **options).blocks[0].mixer for options in ({}, {"q_scale": 1.0, "b_mean": 3.0})
     )
@@ -229,13 +230,13 @@ def test_the_self_referential_matrix_begins_as_it_is_told():
     assert torch.equal(usual.W_y, other.W_y)
 
 
-def encoder_like(made: Model, norm_first: bool) -> nn.TransformerEncoder:
+def encoder_like(model: Layer, norm_first: bool) -> Layer:
     """Torch's encoder with the weights of a Transformer of ours."""
     layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=32, dropout=0.0, batch_first=True, norm_first=norm_first)
-    norm = nn.LayerNorm(8) if isinstance(made.final_norm, nn.LayerNorm) else None
-    theirs = nn.TransformerEncoder(layer, 2, norm=norm, enable_nested_tensor=False).double()
+    norm = nn.LayerNorm(8) if isinstance(model.final_norm, nn.LayerNorm) else None
+    theirs: Layer = nn.TransformerEncoder(layer, 2, norm=norm, enable_nested_tensor=False).double()
     with torch.no_grad():
-        for block, other in zip(made.blocks, theirs.layers, strict=True):
+        for block, other in zip(model.blocks, theirs.layers, strict=True):
             other.self_attn.in_proj_weight.copy_(block.mixer.project.weight)
             other.self_attn.in_proj_bias.copy_(0 if block.mixer.project.bias is None else block.mixer.project.bias)
             other.self_attn.out_proj.weight.copy_(block.mixer.out.weight)
@@ -245,19 +246,19 @@ def encoder_like(made: Model, norm_first: bool) -> nn.TransformerEncoder:
             other.linear1.load_state_dict(block.ff[0].state_dict())
             other.linear2.load_state_dict(block.ff[1].state_dict())
     if norm is not None:
-        theirs.norm.load_state_dict(made.final_norm.state_dict())
+        theirs.norm.load_state_dict(model.final_norm.state_dict())
     return theirs
 
 
 @pytest.mark.parametrize(("convention", "norm_first"), [("paper", False), ("controlled", True)])
 def test_transformer_is_torch_encoder(convention: str, norm_first: bool):
     """Published: post-norm, biases, a last norm. Controlled: pre-norm, neither."""
-    made, x = built("transformer", **SMALL, convention=convention), tokens(2, 11)
-    assert isinstance(made.final_norm, nn.LayerNorm) == (not norm_first)
-    assert (made.blocks[0].mixer.project.bias is None) == norm_first
+    model, x = built("transformer", **SMALL, convention=convention), tokens(2, 11)
+    assert isinstance(model.final_norm, nn.LayerNorm) == (not norm_first)
+    assert (model.blocks[0].mixer.project.bias is None) == norm_first
     mask = nn.Transformer.generate_square_subsequent_mask(11, dtype=torch.float64)
-    hidden = encoder_like(made, norm_first)(made.embed(x), mask=mask)
-    close(made(x)[0], hidden @ made.read_out.weight.T + made.read_out.bias)
+    hidden = encoder_like(model, norm_first)(model.embed(x), mask=mask)
+    close(model(x)[0], hidden @ model.read_out.weight.T + model.read_out.bias)
 
 
 @pytest.mark.parametrize(
@@ -269,13 +270,13 @@ def test_transformer_is_torch_encoder(convention: str, norm_first: bool):
         ("elman", nn.RNN, {"activation": "relu"}),
     ],
 )
-def test_recurrent_networks_are_torch_ones(name: str, network: type[nn.RNNBase], options: dict[str, str]):
+def test_recurrent_networks_are_torch_ones(name: str, network: Callable[..., nn.Module], options: dict[str, str]):
     """Embedding, layers, read-out: nothing else."""
-    made = built(name, width=8, layers=2, **options)
+    model = built(name, width=8, layers=2, **options)
     nonlinearity = {"nonlinearity": "relu"} if options else {}
     theirs = network(8, 8, num_layers=2, batch_first=True, **nonlinearity).double()
     with torch.no_grad():
-        for i, block in enumerate(made.blocks):
+        for i, block in enumerate(model.blocks):
             getattr(theirs, f"weight_ih_l{i}").copy_(block.mixer.project.weight)
             getattr(theirs, f"bias_ih_l{i}").copy_(block.mixer.project.bias)
             getattr(theirs, f"weight_hh_l{i}").copy_(block.mixer.R[0, 0])
@@ -283,22 +284,22 @@ def test_recurrent_networks_are_torch_ones(name: str, network: type[nn.RNNBase],
             if name == "gru":
                 getattr(theirs, f"bias_hh_l{i}")[16:].copy_(block.mixer.b_n[0, 0])
     x = tokens(2, 11)
-    close(made(x)[0], theirs(made.embed(x))[0] @ made.read_out.weight.T + made.read_out.bias)
+    close(model(x)[0], theirs(model.embed(x))[0] @ model.read_out.weight.T + model.read_out.bias)
 
 
 def test_elementwise_lstm():
-    made = built("e-lstm", width=6)
-    (block,), row = made.blocks, tokens(1, 11)
+    model = built("e-lstm", width=6)
+    (block,), row = model.blocks, tokens(1, 11)
     W_z, W_f, W_o, b_z, b_f, b_o, w_z, w_f = (
         array(getattr(block.mixer, name)) for name in ("W_z", "W_f", "W_o", "b_z", "b_f", "b_o", "w_z", "w_f")
     )
     c, outputs = np.zeros(6), []
-    for x in array(made.embed.weight)[row[0].numpy()]:
+    for x in array(model.embed.weight)[row[0].numpy()]:
         z = np.tanh(W_z @ x + w_z[0, 0] * c + b_z)
         f = sigmoid(W_f @ x + w_f[0, 0] * c + b_f)
         c = f * c + (1 - f) * z
         outputs.append(c * sigmoid(W_o @ np.concatenate([x, c]) + b_o))
-    close(made(row)[0][0], np.array(outputs) @ array(made.read_out.weight).T + array(made.read_out.bias))
+    close(model(row)[0][0], np.array(outputs) @ array(model.read_out.weight).T + array(model.read_out.bias))
 
 
 # -- layers that are one another's special cases, or have a second form --------------------------------------------
@@ -330,25 +331,25 @@ def test_recurrent_delta_without_feedback_is_the_delta_rule_with_softmax():
 
 
 def test_retention_is_a_sum_over_the_past():
-    """o_i = sum_{j<=i} gamma^(i-j) (q_i . k_j) / sqrt d v_j with turned q and k; heads normalised, then gated."""
+    """o_i = sum_{j<=i} gamma^(i-j) (q_i . k_j) / sqrt d v_j with rotated q and k; heads normalised, then gated."""
     layer, x = Retention(heads=2).build(8, Rng.seeded(0)).double(), layer_input()
     q, k, v = (array(part) for part in (x @ layer.project.weight.T).chunk(3, -1))
-    wanted = np.zeros((2, 11, 8))
+    expected = np.zeros((2, 11, 8))
     for row in range(2):
         for head in range(2):
             gamma = 1 - 2.0 ** (-5 - head)
 
-            def turned(z: Array, row: int = row, head: int = head) -> Array:
+            def rotated(z: Array, row: int = row, head: int = head) -> Array:
                 z = heads_of(z[row], 2, head)
                 pairs = (z[:, :2] + 1j * z[:, 2:]) * np.exp(1j * np.arange(11)[:, None] * np.array([1, 0.01]))
                 return np.concatenate([pairs.real, pairs.imag], axis=-1)
 
-            q_h, k_h, v_h = turned(q), turned(k), heads_of(v[row], 2, head)
+            q_h, k_h, v_h = rotated(q), rotated(k), heads_of(v[row], 2, head)
             for i in range(11):
                 o = sum(gamma ** (i - j) * (q_h[i] @ k_h[j]) / 2 * v_h[j] for j in range(i + 1))
-                heads_of(wanted[row], 2, head)[i] = (o - o.mean()) / np.sqrt(o.var() + 1e-5)
+                heads_of(expected[row], 2, head)[i] = (o - o.mean()) / np.sqrt(o.var() + 1e-5)
     gate = array(F.silu(x @ layer.gate.weight.T))
-    close(layer(x)[0], (gate * wanted) @ array(layer.out.weight).T)
+    close(layer(x)[0], (gate * expected) @ array(layer.out.weight).T)
 
 
 def test_diagonal_state_space_model_is_a_convolution():
@@ -380,15 +381,19 @@ def test_feature_maps():
 # -- how the parameters start --------------------------------------------------------------------------------------
 
 
+def initial_model(name: str, **options: Any) -> Layer:
+    return named_model(name, **options).build(100, 0, 3, Rng.seeded(0))
+
+
 def spread(parameter: Tensor, mean: float, std: float) -> None:
-    """Mean and standard deviation lie within five standard errors of what is said."""
+    """Mean and standard deviation are within five standard errors of the stated ones."""
     parameter, n = parameter.detach(), parameter.numel()
     assert abs(float(parameter.mean()) - mean) < 5 * std / n**0.5
     assert float(parameter.std()) == pytest.approx(std, rel=5 / (2 * n) ** 0.5)
 
 
 def test_srwm_starts_as_published():
-    layer = named_model("srwm", width=256, heads=4).build(3, 0, 3, Rng.seeded(0)).blocks[1].mixer
+    layer = initial_model("srwm", width=256, heads=4).blocks[1].mixer
     d = 64
     spread(layer.W_y, 0, d**-0.5)
     spread(layer.W_k, 0, d**-0.5)
@@ -397,26 +402,26 @@ def test_srwm_starts_as_published():
 
 
 def test_feedback_starts_as_published():
-    layer = named_model("recurrent-delta", width=256, heads=4).build(3, 0, 3, Rng.seeded(0)).blocks[1].mixer
+    layer = initial_model("recurrent-delta", width=256, heads=4).blocks[1].mixer
     for R in (layer.R_q, layer.R_k, layer.R_v, layer.r_b):
         spread(R, 0, 64**-0.5)
 
 
 def test_elementwise_lstm_starts_as_published():
-    layer = named_model("e-lstm", width=128).build(3, 0, 3, Rng.seeded(0)).blocks[0].mixer
+    layer = initial_model("e-lstm", width=128).blocks[0].mixer
     for parameter in layer.parameters():
         spread(parameter, 0, 0.1)
 
 
 def test_tables_start_as_standard_normal():
-    made = named_model("transformer", width=64, positions="learned", longest=100).build(100, 0, 3, Rng.seeded(0))
-    spread(made.embed.weight, 0, 1)
-    spread(made.positions.table, 0, 1)
+    model = initial_model("transformer", width=64, positions="learned", longest=100)
+    spread(model.embed.weight, 0, 1)
+    spread(model.positions.table, 0, 1)
 
 
 def test_linear_maps_start_as_torch_ones():
-    made = named_model("transformer", width=64).build(3, 0, 3, Rng.seeded(0))
-    block = made.blocks[0]
+    model = initial_model("transformer", width=64)
+    block = model.blocks[0]
     for layer, inputs in ((block.ff[0], 64), (block.ff[1], 256), (block.mixer.project, 64)):
         spread(layer.weight, 0, inputs**-0.5 / 3**0.5)
         for parameter in layer.parameters():
@@ -425,15 +430,15 @@ def test_linear_maps_start_as_torch_ones():
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "elman"])
 def test_recurrent_weights_start_as_torch_ones(name: str):
-    layer = named_model(name, width=64).build(3, 0, 3, Rng.seeded(0)).blocks[0].mixer
+    layer = initial_model(name, width=64).blocks[0].mixer
     for parameter in layer.parameters():
         assert 0.9 / 8 < float(parameter.detach().abs().max()) <= 1 / 8
     spread(layer.R, 0, 1 / 8 / 3**0.5)
 
 
 def test_step_sizes_start_log_uniform():
-    mamba = named_model("mamba", width=256).build(3, 0, 3, Rng.seeded(0)).blocks[0].mixer
-    dss = named_model("dss", width=512).build(3, 0, 3, Rng.seeded(0)).blocks[0].mixer
+    mamba = initial_model("mamba", width=256).blocks[0].mixer
+    dss = initial_model("dss", width=512).blocks[0].mixer
     for dt in (F.softplus(mamba.dt.bias).detach(), dss.log_dt.exp().detach()):
         assert 1e-3 * 0.999 < float(dt.min()) < 1.1e-3
         assert 0.9e-1 < float(dt.max()) < 1e-1 * 1.001

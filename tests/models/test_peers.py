@@ -32,7 +32,7 @@ def test_selective_ssm_is_the_mamba_mixer(time: int, monkeypatch: pytest.MonkeyP
     rng = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in (ours.A_log, ours.D):  # which start alike in every channel
-            parameter += 0.3 * torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=rng, dtype=torch.float64))
     theirs.load_state_dict(names)
     assert len(names) == len(list(ours.parameters()))
 

@@ -1,4 +1,4 @@
-"""The parallel forms equal the folds: outputs, final states and gradients, at lengths around the chunk's."""
+"""The parallel forms equal the reference: outputs, final states and gradients, at lengths around the chunk's."""
 
 from __future__ import annotations
 
@@ -8,45 +8,42 @@ from torch import Tensor
 
 from assay import ops
 
-from .cases import CASES, Case, inside
-
-PARALLEL = {name: case for name, case in CASES.items() if case.op in ops.PARALLEL} | {
-    "diagonal_scan-one-a": Case(
-        "diagonal_scan",
-        lambda x, w, s, **kw: ops.diagonal_scan(inside(w[0][:, :, None]), x[0], *s, **kw),
-        ("D N",),
-        ("D N",),
-        ("D N",),
-    ),
-    "diagonal_scan-one-complex-a": Case(
-        "diagonal_scan",
-        lambda x, w, s, **kw: ops.diagonal_scan(inside(w[0][:, :1, None, :1]), x[0], *s, **kw),
-        ("D N",),
-        ("D N",),
-        ("D N",),
-        dtype=torch.complex128,
-    ),
-}
-every_parallel = pytest.mark.parametrize("case", PARALLEL.values(), ids=PARALLEL.keys())
+from .cases import CASES, Case, loss, with_backends
 
 
 def close(got: Tensor, wanted: Tensor) -> None:
     torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
 
 
-@every_parallel
-@pytest.mark.parametrize("time", [1, 2, 7, 63, 64, 65, 100, 257])
-@pytest.mark.parametrize("given", [False, True], ids=["from-zero", "from-state"])
-def test_equals_the_fold(case: Case, time: int, given: bool):
-    x, w, s = case.draw(time)
-    parts = x, w, s if given else []
-    for chunked, folded in zip(case.gradients(*parts, "chunked"), case.gradients(*parts), strict=True):
+@with_backends("chunked")
+@pytest.mark.parametrize("time", [1, 64, 65, 130])
+def test_equals_the_reference(case: Case, backend: str, time: int):
+    parts = case.draw(time)
+    for chunked, folded in zip(case.gradients(parts, backend), case.gradients(parts), strict=True):
         close(chunked, folded)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("shape", [(2, 3, 1, 2, 4), (1, 3, 1, 1, 4), (4,), ()], ids=str)
+def test_a_scan_with_one_factor_for_all_moments_and_several_dims(dtype: torch.dtype, shape: tuple[int, ...]):
+    rng = torch.Generator().manual_seed(0)
+    a = torch.randn(shape, generator=rng, dtype=dtype)
+    b, h = (torch.randn(2, 3, *time, 2, 4, generator=rng, dtype=dtype) for time in ((70,), ()))
+    backends: list[ops.Backend] = ["chunked", "reference", "auto"]
+    results = []
+    for backend in backends:
+        leaves = [x.clone().requires_grad_() for x in (a, b, h)]
+        factor = leaves[0] / (1 + leaves[0].abs())
+        outputs = ops.diagonal_scan(factor, leaves[1], leaves[2], backend=backend)
+        results.append((*outputs, *torch.autograd.grad(loss(outputs), leaves)))
+    for chunked, reference, auto in zip(*results, strict=True):
+        close(chunked, reference)
+        close(auto, reference)
+
+
 def test_a_real_input_of_a_complex_scan():
-    (a, _), _, _ = PARALLEL["diagonal_scan-complex"].draw(70)
-    (_, b), _, _ = PARALLEL["diagonal_scan"].draw(70)
+    (a, _), _, _ = CASES["diagonal_scan-complex"].draw(70)
+    (_, b), _, _ = CASES["diagonal_scan"].draw(70)
     got, final = ops.diagonal_scan(a, b, backend="chunked")
     wanted, last = ops.diagonal_scan(a, b, backend="reference")
     close(got, wanted)

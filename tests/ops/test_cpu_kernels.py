@@ -1,15 +1,19 @@
-"""What is particular to the CPU's kernels: they are compiled once on a machine, and they survive a fork."""
+"""The CPU's kernels are compiled once on a machine and survive a fork; debug mode checks their scratch memory."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from .cases import installed
+from .cases import CASES, KERNELS, installed
 
 pytestmark = installed("cpu")
 
@@ -44,11 +48,85 @@ def python(program: str, cache: Path) -> str:
     return done.stdout.strip()
 
 
-def test_a_kernel_is_compiled_once_on_a_machine(tmp_path: Path):
-    assert python(RUN + COUNT, tmp_path) == "0 1"
-    assert python(RUN + COUNT, tmp_path) == "1 0"
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernels")
+
+
+def test_a_kernel_is_compiled_once_on_a_machine(cache: Path):
+    assert python(RUN + COUNT, cache) == "0 1"
+    assert python(RUN + COUNT, cache) == "1 0"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_child_has_threads_of_its_own(tmp_path: Path):
-    python(RUN + FORK, tmp_path)
+def test_a_forked_child_has_threads_of_its_own(cache: Path):
+    python(RUN + FORK, cache)
+
+
+# -- scratch memory ------------------------------------------------------------------------------------------------
+
+OVERRUN = """
+import torch
+from assay.ops.cpu.jit import kernel, launch
+from assay.ops.cpu.lanes import take
+from assay.ops.cpu.scratch import LANES, areas
+from assay.ops.cpu.vector import load, store
+
+@kernel
+def write(start, stop, scratch, x, out, how):
+    first, second = areas(scratch)
+    for i in range(2):
+        store(second, i, load(x, i))
+    if how == 0:
+        store(first, 2, load(x, 0))
+    elif how == 1:
+        store(second, 0, load(first, -1))
+    elif how == 2:
+        second[2 * LANES] = 0
+    elif how == 3:
+        store(take(first, 1, 2), 0, load(x, 0))
+    for i in range(2):
+        store(out, i, load(second, i))
+
+def run(how, second=2):
+    x, out = torch.arange(2.0 * LANES), torch.zeros(2 * LANES)
+    launch(write, 1, {"first": 2, "second": second}, x, out, how)
+    assert torch.equal(x, out)
+
+run(4)
+for arguments in ((0,), (1,), (2,), (3,), (4, 1)):
+    try:
+        run(*arguments)
+    except IndexError:
+        continue
+    raise AssertionError(f"{arguments} was not caught")
+"""
+EQUAL = """
+parts = x.requires_grad_(), torch.full((1, 2, 4, 4), 0.1, requires_grad=True)
+results = []
+for backend in ("cpu", "reference"):
+    h, _ = ops.elman(*parts, backend=backend)
+    results.append((h, *torch.autograd.grad(h.sum(), parts)))
+for got, wanted in zip(*results):
+    torch.testing.assert_close(got, wanted)
+"""
+
+
+@pytest.mark.parametrize("name", [name for name, backend in KERNELS if backend == "cpu"])
+def test_a_kernel_takes_the_areas_that_its_layout_declares(name: str, monkeypatch: pytest.MonkeyPatch):
+    module, layouts = importlib.import_module(f"assay.ops.cpu.{name}"), []
+    launch = module.launch
+
+    def recorded(run: Any, blocks: int, layout: dict[str, int], *arguments: Any) -> None:
+        layouts.append(list(layout))
+        launch(run, blocks, layout, *arguments)
+
+    monkeypatch.setattr(module, "launch", recorded)
+    CASES[name].gradients(CASES[name].draw(2), "cpu")
+    unpacked = re.findall(r"^    (.+) = areas\(scratch\)$", inspect.getsource(module), re.MULTILINE)
+    assert [names.strip("(),").split(", ") for names in unpacked] == [names for names in layouts if names]
+
+
+def test_debug_mode_catches_an_access_outside_of_its_area(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ASSAY_DEBUG", "1")
+    python(OVERRUN + RUN + EQUAL, cache)

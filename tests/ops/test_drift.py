@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from .cases import CASES, Case, Parts, installed, loss
+from .cases import CASES, Case, Parts, flat, installed, loss
 
 UNDOING = ["recurrent_delta", "srwm", "srwm-after"]
 pytestmark = [
     *installed("gpu"),
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # of the interpreter, in what is masked
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # of the interpreter, in masked entries
     pytest.mark.parametrize("case", [CASES[name] for name in UNDOING], ids=UNDOING),
 ]
 
@@ -22,22 +22,21 @@ def errors(case: Case, parts: Parts, backend: str, until: int) -> list[float]:
     """Relative errors in float32: of the outputs before a moment, and of their gradients."""
 
     def gradients(dtype: torch.dtype, backend: str) -> list[Tensor]:
-        given = [[x.to(dtype).requires_grad_() for x in part] for part in parts]
-        early = case.run(*given, backend)[0][:, :, :until]
-        wanted = torch.autograd.grad(loss([early]), [x for part in given for x in part])
-        return [early.detach(), *wanted]
+        leaves = [[x.to(dtype).requires_grad_() for x in part] for part in parts]
+        early = case.run(leaves, backend)[0][:, :, :until]
+        return [early.detach(), *torch.autograd.grad(loss([early]), flat(leaves))]
 
     pairs = zip(gradients(torch.float32, backend), gradients(torch.float64, "reference"), strict=True)
     return [((a - b).norm() / b.norm()).item() for a, b in pairs]
 
 
 def swelling(case: Case) -> Parts:
-    """Five ordinary steps, then one that brings 1e7 into the state: seen from there, what was before is rounding."""
+    """Five ordinary steps, then one that brings 1e7 into the state: next to that, the state before is rounding."""
     x, w, s = case.draw(6, batch=1, H=1, K=5, V=5, D=5)
-    if case.op == "recurrent_delta":
+    if case.name == "recurrent_delta":
         x[2][:, :, 5] *= 1e7
         return x, w, s
-    # Row 3 of W_y is large. Nothing has to do with it until x_5 = e_3, which copies it into the others.
+    # Row 3 of W_y is large. No step reads it until x_5 = e_3, which copies it into the others.
     x[0][..., 3], x[0][..., 4] = 0, 1
     x[0][:, :, 5] = torch.tensor([0.0, 0, 0, 1, 0])
     for W in w[1:3]:
@@ -49,15 +48,18 @@ def swelling(case: Case) -> Parts:
 def test_a_state_that_subtraction_cannot_recover_is_added_up_again(case: Case, monkeypatch: pytest.MonkeyPatch):
     parts = swelling(case)
     assert max(errors(case, parts, "gpu", 5)) < 1e-5
-    monkeypatch.setattr(importlib.import_module(f"assay.ops.gpu.{case.op}"), "tolerance", lambda x: torch.inf)
+    monkeypatch.setattr(importlib.import_module(f"assay.ops.gpu.{case.name}"), "tolerance", lambda x: torch.inf)
     assert max(errors(case, parts, "gpu", 5)) > 1e-3
 
 
 def test_segments_meet(case: Case, monkeypatch: pytest.MonkeyPatch):
-    """Several segments, each walked twice, give what one gives."""
-    monkeypatch.setattr(importlib.import_module(f"assay.ops.gpu.{case.op}"), "tolerance", lambda x: -1.0)
-    x, w, s = case.draw(64 + 3, batch=1, H=1)
-    for got, wanted in zip(case.gradients(x, w, s, "gpu"), case.gradients(x, w, s), strict=True):
+    """Several segments, each walked twice, give the same gradients as one."""
+    kernel = importlib.import_module(f"assay.ops.gpu.{case.name}")
+    monkeypatch.setattr(kernel, "tolerance", lambda x: -1.0)
+    for module in (kernel, importlib.import_module("assay.ops.gpu.segments")):
+        monkeypatch.setattr(module, "SEGMENT", 8)
+    parts = case.draw(2 * 8 + 3, batch=1, H=1)
+    for got, wanted in zip(case.gradients(parts, "gpu"), case.gradients(parts), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
 
 

@@ -17,32 +17,31 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from assay.description import BadInput
 from assay.models import MIXERS
-from assay.ops.fused import FUSED
-from assay.ops.rules import RULES, total
+from assay.ops.dispatch import KERNELS, OPERATORS
 
 from ..models.cases import NAMED, tokens
 from ..models.cases import Case as ModelCase
-from .cases import KERNELS, Case, Part, Parts, installed, loss, with_backends
+from .cases import PLAIN, Case, Part, Parts, flat, installed, loss, runs, trainable, with_backends
 
 MEMBERS = 3
 Function = Callable[[Part, Part, Part], tuple[Tensor, ...]]
 Dims = tuple[int | None, int | None, int | None]  # the mapped axis of the inputs, the weights and the state
 
-# The interpreter is slow and what is tested here is common to all kernels: those that a CPU has not, and one more.
-INTERPRETED = ("linear_attention", "retention", "lstm", "affine", "affine-relu", "layer_norm")
 SMALL = {"cpu": {"time": 5, "batch": 4}, "gpu": {"time": 2, "batch": 2, "H": 1}}
+# The interpreter is slow and all kernels share the code under test: those without a cpu kernel, and one more.
+INTERPRETED = [*(name for name, operator in OPERATORS.items() if "cpu" not in operator.kernels), "lstm"]
 every_kernel = pytest.mark.parametrize(
-    ("case", "backend"), [*with_backends("cpu").args[1], *with_backends("gpu", among=INTERPRETED).args[1]]
+    ("case", "backend"), [*runs("cpu", among=[*PLAIN, "srwm-fixed"]), *runs("gpu", among=INTERPRETED)]
 )
-every_op = pytest.mark.parametrize(
-    ("op", "backend"), [pytest.param(*kernel, id="-".join(kernel), marks=installed(kernel[1])) for kernel in KERNELS]
+some_kernels = pytest.mark.parametrize(
+    ("case", "backend"), [*runs("cpu", among=["srwm-fixed", "elman", "delta_rule"]), *runs("gpu", among=["layer_norm"])]
 )
 
 
 @pytest.fixture(autouse=True)
 def _no_silent_loop() -> Iterator[None]:
     """An operator without a rule for vmap would run once per member."""
-    functorch = torch._C._functorch
+    functorch: Any = torch._C._functorch
     before = functorch._is_vmap_fallback_enabled()
     functorch._set_vmap_fallback_enabled(False)
     yield
@@ -54,8 +53,12 @@ def close(got: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> None:
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
+def on_backend(case: Case, backend: str = "reference") -> Function:
+    return lambda x, w, s: case.run((x, w, s), backend)
+
+
 def looped(function: Function, dims: Dims) -> Function:
-    """What vmap means."""
+    """The meaning of vmap: a loop over the members."""
 
     def run(*parts: Part) -> tuple[Tensor, ...]:
         mapped = [p.shape[dim] for part, dim in zip(parts, dims, strict=True) if dim is not None for p in part]
@@ -63,7 +66,7 @@ def looped(function: Function, dims: Dims) -> Function:
             ([p if dim is None else p.select(dim, i) for p in part] for part, dim in zip(parts, dims, strict=True))
             for i in range(mapped[0])
         )
-        return tuple(torch.stack(each) for each in zip(*(function(*some) for some in members), strict=True))
+        return tuple(torch.stack(results) for results in zip(*(function(*member) for member in members), strict=True))
 
     return run
 
@@ -71,17 +74,22 @@ def looped(function: Function, dims: Dims) -> Function:
 def stacked(parts: list[Parts], dims: Dims) -> Parts:
     """The members' parts along the axis that is to be mapped; one member's where nothing is."""
     x, w, s = (
-        list(some[0]) if dim is None else [torch.stack(each, dim) for each in zip(*some, strict=True)]
-        for some, dim in zip(zip(*parts, strict=True), dims, strict=True)
+        list(members[0]) if dim is None else [torch.stack(tensors, dim) for tensors in zip(*members, strict=True)]
+        for members, dim in zip(zip(*parts, strict=True), dims, strict=True)
     )
     return x, w, s
 
 
+def gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
 def differentiated(function: Function, parts: Parts) -> tuple[Tensor, ...]:
-    """The outputs, and the gradient of everything given."""
-    given = [[p.detach().requires_grad_() for p in part] for part in parts]
-    outputs = function(*given)
-    return *outputs, *torch.autograd.grad(loss(outputs), [p for part in given for p in part])
+    """The outputs, and the gradient of every input."""
+    leaves = trainable(parts)
+    outputs = function(*leaves)
+    return *outputs, *torch.autograd.grad(loss(outputs), flat(leaves))
 
 
 # -- vmap ----------------------------------------------------------------------------------------------------------
@@ -97,11 +105,16 @@ MAPPED: dict[str, Dims] = {
 
 def mappable(case: Case, dims: Dims) -> bool:
     """Whether the case has something to map."""
-    has = case.inputs, case.weights, case.state
-    return any(shapes and dim is not None for shapes, dim in zip(has, dims, strict=True))
+    return any(part and dim is not None for part, dim in zip(case.draw(1), dims, strict=True))
 
 
-@pytest.mark.parametrize("groups", [1, 2])
+def vmap_is_a_loop(case: Case, backend: str, dims: Dims, groups: int) -> None:
+    members = [case.draw(**SMALL.get(backend, SMALL["cpu"]), groups=groups, seed=seed) for seed in range(MEMBERS)]
+    parts = stacked(members, dims)
+    got = differentiated(vmap(on_backend(case, backend), dims), parts)
+    close(got, differentiated(looped(on_backend(case), dims), parts))
+
+
 @pytest.mark.parametrize(
     ("case", "backend", "dims"),
     [
@@ -111,27 +124,24 @@ def mappable(case: Case, dims: Dims) -> bool:
         if mappable(run.values[0], dims)
     ],
 )
-def test_vmap_is_a_loop(case: Case, backend: str, dims: Dims, groups: int):
-    parts = stacked([case.draw(**SMALL[backend], groups=groups, seed=seed) for seed in range(MEMBERS)], dims)
-    close(
-        differentiated(vmap(lambda *some: case.run(*some, backend), dims), parts),
-        differentiated(looped(case.run, dims), parts),
-    )
+def test_vmap_is_a_loop(case: Case, backend: str, dims: Dims):
+    vmap_is_a_loop(case, backend, dims, groups=2)
+
+
+@every_kernel
+def test_vmap_with_one_weight_for_all_members(case: Case, backend: str):
+    vmap_is_a_loop(case, backend, MAPPED["inputs"], groups=1)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("dims", [MAPPED[label] for label in ("inputs", "inputs-and-weights", "weights")], ids=str)
-@with_backends("reference", among=("affine", "affine-relu", "layer_norm"))
+@with_backends("reference", among=("affine-relu", "layer_norm"))
 def test_vmap_of_plain_operations_is_a_loop(case: Case, backend: str, dims: Dims, groups: int):
-    """What auto runs on a CPU, where these have no kernel."""
-    parts = stacked([case.draw(5, batch=4, groups=groups, seed=seed) for seed in range(MEMBERS)], dims)
-    close(
-        differentiated(vmap(lambda *some: case.run(*some, backend), dims), parts),
-        differentiated(looped(case.run, dims), parts),
-    )
+    """The operators that `auto` runs as plain operations on a CPU, where they have no kernel."""
+    vmap_is_a_loop(case, backend, dims, groups)
 
 
-@every_kernel
+@some_kernels
 def test_nested_vmap_is_a_nested_loop(case: Case, backend: str):
     inner: Dims = (0, None, 0)
     outer: Dims = (1, 0, 1)
@@ -139,21 +149,19 @@ def test_nested_vmap_is_a_nested_loop(case: Case, backend: str):
         stacked([case.draw(2, batch=1, seed=10 * i + j) for j in range(MEMBERS)], inner) for i in range(MEMBERS - 1)
     ]
     parts = stacked(members, outer)
-    close(
-        differentiated(vmap(vmap(lambda *some: case.run(*some, backend), inner), outer), parts),
-        differentiated(looped(looped(case.run, inner), outer), parts),
-    )
+    got = differentiated(vmap(vmap(on_backend(case, backend), inner), outer), parts)
+    close(got, differentiated(looped(looped(on_backend(case), inner), outer), parts))
 
 
-@every_kernel
+@some_kernels
 def test_vmap_is_one_call_of_the_kernel(case: Case, backend: str, monkeypatch: pytest.MonkeyPatch):
-    kernel = importlib.import_module(f"assay.ops.{backend}.{case.op}")
+    kernel = importlib.import_module(f"assay.ops.{backend}.{case.name}")
     calls = {name: Mock(wraps=getattr(kernel, name)) for name in ("forward", "backward")}
     for name, counted in calls.items():
         monkeypatch.setattr(kernel, name, counted)
     dims = MAPPED["inputs-and-weights"]
     parts = stacked([case.draw(2, batch=1, H=1, seed=seed) for seed in range(5)], dims)
-    differentiated(vmap(lambda *some: case.run(*some, backend), dims), parts)
+    differentiated(vmap(on_backend(case, backend), dims), parts)
     assert [counted.call_count for counted in calls.values()] == [1, 1]
 
 
@@ -170,7 +178,7 @@ def test_stacked_models_are_the_models_one_by_one(case: ModelCase, data: int | N
     loss([wanted]).backward()
     close((got,), (wanted,))
     for name, parameter in parameters.items():
-        close((parameter.grad,), (torch.stack([model.get_parameter(name).grad for model in models]),))
+        close((gradient(parameter),), (torch.stack([gradient(model.get_parameter(name)) for model in models]),))
 
 
 # -- torch.compile -------------------------------------------------------------------------------------------------
@@ -184,44 +192,41 @@ def compiled() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-@every_kernel
+@some_kernels
 def test_compiled_is_eager(case: Case, backend: str, compiled: Callable[..., Any]):
     parts = case.draw(**SMALL[backend], groups=2)
-    close(differentiated(compiled(lambda *some: case.run(*some, backend)), parts), case.gradients(*parts, backend))
+    close(differentiated(compiled(on_backend(case, backend)), parts), case.gradients(parts, backend))
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-@every_kernel
+@some_kernels
 def test_compiled_vmap_is_eager(case: Case, backend: str, compiled: Callable[..., Any]):
     dims = MAPPED["inputs"]
     parts = stacked([case.draw(**SMALL[backend], seed=seed) for seed in range(MEMBERS)], dims)
-    mapped = vmap(lambda *some: case.run(*some, backend), dims)
+    mapped = vmap(on_backend(case, backend), dims)
     close(differentiated(compiled(mapped), parts), differentiated(mapped, parts))
 
 
 # -- the operators -------------------------------------------------------------------------------------------------
 
 
-def arguments(op: str) -> list[Any]:
-    """Something for every argument of an operator."""
-    rng, rule = torch.Generator().manual_seed(0), RULES[op]
-    sizes = {"B": 2, "G": 2, "H": 1, "T": 2, "K": 3, "V": 5, "D": 3, "O": 5, "N": 5}
-    shapes = [[total(axis, sizes) for axis in spec.split()] for spec in rule.inputs.values()]
-    return [torch.rand(shape, generator=rng, dtype=torch.float64) for shape in shapes] + [True for _ in rule.flags]
-
-
-@every_op
-def test_operators_keep_their_promises(op: str, backend: str):
+@pytest.mark.parametrize(
+    ("name", "backend"), [pytest.param(*names, id="-".join(names), marks=installed(names[1])) for names in KERNELS]
+)
+def test_operators_keep_their_promises(name: str, backend: str):
     device = "cuda" if backend == "gpu" and torch.cuda.is_available() else "cpu"
-    fused: Any = FUSED[op, backend]
-    given = [x.to(device).requires_grad_() if isinstance(x, Tensor) else x for x in arguments(op)]
-    torch.library.opcheck(fused.op, given)
+    operator, kernel = OPERATORS[name], KERNELS[name, backend]
+    sizes = {"B": 2, "G": 2, "H": 1, "T": 2, "K": 3, "V": 5, "D": 3, "O": 5, "N": 5}
+    drawn = operator.draw(sizes, torch.Generator().manual_seed(0), torch.float64)
+    inputs = [x.to(device) for x in drawn.values()]
+    varied = {flag: value for variant in operator.variants.values() for flag, value in variant.items()}
+    flags = [varied[flag] for flag in operator.flags]
+    torch.library.opcheck(kernel.op, (*(x.clone().requires_grad_() for x in inputs), *flags))
     with torch.no_grad():
-        made = fused.op(*given)
-    made = list(made) if isinstance(made, tuple | list) else [made]
-    inputs = [x.detach() for x in given if isinstance(x, Tensor)]
-    arriving = [torch.ones_like(o) for o in made[: len(RULES[op].outputs)]]
-    torch.library.opcheck(fused.backward, (made, arriving, inputs, *given[len(inputs) :]))
+        results = kernel.op(*inputs, *flags)
+    outputs = list(results) if isinstance(results, tuple | list) else [results]
+    grads = [torch.ones_like(o) for o in outputs[: len(operator.outputs)]]
+    torch.library.opcheck(kernel.backward, (outputs, grads, inputs, *flags))
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
@@ -243,45 +248,45 @@ TRANSFORMS: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], Any]] = {
 }
 
 
-@every_kernel
+@some_kernels
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_other_derivatives_are_refused(case: Case, backend: str, transform: str):
     """For each argument; forward-mode derivatives would silently be zero."""
     parts = case.draw(2)
-    for part, some in enumerate(parts):
-        for index, x in enumerate(some):
+    for part, tensors in enumerate(parts):
+        for index, x in enumerate(tensors):
 
             def run(y: Tensor, part: int = part, index: int = index) -> Tensor:
-                given = [list(p) for p in parts]
-                given[part][index] = y
-                return case.run(*given, backend)[0].real.sum()
+                changed = [list(p) for p in parts]
+                changed[part][index] = y
+                return case.run(changed, backend)[0].real.sum()
 
-            with pytest.raises(BadInput, match=rf"^{case.op}: [^\n]*\.backward\(\)[^\n]*$"):
+            with pytest.raises(BadInput, match=rf"^{case.name}: [^\n]*\.backward\(\)[^\n]*$"):
                 TRANSFORMS[transform](run, x)
 
 
 @with_backends("cpu", among=["elman"])
-@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("transform", ["grad", "forward-ad", "vmap-of-grad"])
 def test_other_derivatives_are_refused_when_compiled(
     case: Case, backend: str, transform: str, compiled: Callable[..., Any]
 ):
     x, w, s = case.draw(2)
 
     def run(y: Tensor) -> Tensor:
-        return case.run([y], w, s, backend)[0].sum()
+        return case.run(([y], w, s), backend)[0].sum()
 
-    with pytest.raises((BadInput, TorchRuntimeError), match=case.op):
+    with pytest.raises((BadInput, TorchRuntimeError), match=case.name):
         compiled(lambda y: TRANSFORMS[transform](run, y))(x[0])
-    with pytest.raises((BadInput, TorchRuntimeError), match=case.op):
+    with pytest.raises((BadInput, TorchRuntimeError), match=case.name):
         TRANSFORMS[transform](torch.compile(run, backend="aot_eager"), x[0])
 
 
-@every_kernel
+@some_kernels
 def test_a_second_derivative_is_refused(case: Case, backend: str):
     x, w, s = case.draw(2)
     x = [p.requires_grad_() for p in x]
-    gradient, *_ = torch.autograd.grad(loss(case.run(x, w, s, backend)), x, create_graph=True)
-    with pytest.raises(BadInput, match=rf"^{case.op}: [^\n]*second derivative[^\n]*$"):
+    gradient, *_ = torch.autograd.grad(loss(case.run((x, w, s), backend)), x, create_graph=True)
+    with pytest.raises(BadInput, match=rf"^{case.name}: [^\n]*second derivative[^\n]*$"):
         torch.autograd.grad(gradient.abs().sum(), x)
 
 
@@ -291,11 +296,11 @@ BATCHED: dict[str, Callable[..., Any]] = {
 }
 
 
-@every_kernel
+@some_kernels
 @pytest.mark.parametrize("batched", BATCHED)
 def test_batched_gradients_are_refused(case: Case, backend: str, batched: str):
     x, w, s = case.draw(2)
     x = [p.requires_grad_() for p in x]
-    output = case.run(x, w, s, backend)[0]
-    with pytest.raises(BadInput, match=rf"^{case.op}: [^\n]*outside of vmap[^\n]*$"):
+    output = case.run((x, w, s), backend)[0]
+    with pytest.raises(BadInput, match=rf"^{case.name}: [^\n]*outside of vmap[^\n]*$"):
         BATCHED[batched](output, x, torch.ones(2, *output.shape, dtype=output.dtype))

@@ -110,7 +110,7 @@ ANSWERS_EVERYWHERE = [
     name
     for name, case in CASES.items()
     if "dead" in case.task.answers
-    and case.task.asked == "everywhere"
+    and case.task.answer_positions == "everywhere"
     and case.task.kind not in ("reset-dyck-1", "equality-ncp")  # a reset forgets; a finished copy is not asked about
 ]
 

@@ -17,7 +17,7 @@ from assay.rng import Rng
 from assay.tasks.dyck import BoundedDyck
 from assay.tasks.neighbour import NearestNeighbour
 from assay.tasks.recall import MultiQueryRecall, Recall
-from assay.tasks.task import Task, real
+from assay.tasks.task import Task, unpadded
 
 from . import naive
 from .cases import (
@@ -49,7 +49,7 @@ def test_lengths_are_exact(task: Task):
     inputs = task.inputs(lengths, Rng.seeded(1).rows(len(lengths)), width=25)
     filled = inputs != 0 if inputs.ndim == 2 else (inputs != 0).any(-1)
     assert torch.equal(filled, torch.arange(25) < lengths[:, None])
-    assert torch.equal(filled, real(inputs))
+    assert torch.equal(filled, unpadded(inputs))
 
 
 @every_task
@@ -142,7 +142,7 @@ def test_a_length_fits_when_some_string_is_in_the_language(name: str):
         last = {
             case.task.answers[said] if said >= 0 else None for said in set(case.task.solve(strings)[:, -1].tolist())
         }
-        ends = case.ends or (set("1") if case.task.asked == "at the end" else set("01"))
+        ends = case.ends or (set("1") if case.task.answer_positions == "at the end" else set("01"))
         assert case.task.fits(length) == bool(last & ends), f"length {length}"
 
 
@@ -202,11 +202,10 @@ def test_where_no_length_fits():
 @every_task
 def test_every_bin_has_inputs(task: Task):
     low, high = task.train_lengths
-    windows = task.bins(low, high)
-    assert windows[0][1:] == (low, high)
-    for window, longer in pairwise(windows):
-        assert window.low <= window.high
-        assert window.high <= longer.high
+    bins = task.bins(low, high)
+    assert (bins[0].low, bins[0].high) == (low, high)
+    for shorter, longer in pairwise(bins):
+        assert shorter.high <= longer.high
         assert task.lengths(longer.low, longer.high)
 
 
@@ -530,7 +529,8 @@ def test_index_and_symbols_are_uniform():
 
 def test_index_lookup_is_tested_at_its_longest():
     task = made("index-lookup", positions=20)
-    assert [tuple(window) for window in task.bins(*task.train_lengths)] == [("Bin0", 11, 21), ("Bin1", 21, 21)]
+    bins = [(b.name, b.low, b.high) for b in task.bins(*task.train_lengths)]
+    assert bins == [("Bin0", 11, 21), ("Bin1", 21, 21)]
 
 
 def test_points_are_unit_vectors_with_fair_labels():

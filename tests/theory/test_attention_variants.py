@@ -74,7 +74,8 @@ def test_the_scale_reported_is_the_least(variant: str):
     shift = found["offset"] * trace_code(64).scale(64, eps=1 / 8)  # the largest score is eta
     for scale, holds in ((found["scale"], True), (found["scale"] / 2, False)):
         change = partial(exchanged, weightings=[weighing(variant, scale, shift)])
-        seen = TraceLookup().examine_random(64, Rng.seeded(0, "attention"), 256, change)
+        claim = TraceLookup()
+        seen = claim.examine_random(claim.machine(64, change), Rng.seeded(0, "attention"), 256)
         assert (seen.wrong == 0) == holds
 
 

@@ -14,6 +14,8 @@ from assay.tasks.groups import S3
 from assay.tasks.regular import Abab, ModularArithmetic
 from assay.theory.constructions.automata import Automaton, DfaRnn, DfaSrwm, FromTable, random_dfa
 
+from .cases import examine, mixer
+
 TASKS = (None, Abab(), Regex(pattern="(a|bc)*a?"), BoundedDyck(k=2, depth=2), S3())
 
 
@@ -21,15 +23,15 @@ TASKS = (None, Abab(), Regex(pattern="(a|bc)*a?"), BoundedDyck(k=2, depth=2), S3
 @pytest.mark.parametrize("task", TASKS)
 def test_right_for_every_kind_of_automaton(machine: type[FromTable], task: Automaton | None):
     claim = machine(task)
-    verdict = claim.verify(40, inputs=64)
-    assert verdict.holds
-    assert verdict.margin == pytest.approx(1)
+    result = claim.check(40, inputs=64)
+    assert result.holds
+    assert result.margin == pytest.approx(1)
     states, symbols = claim.automaton.machine.moves.shape
-    assert verdict.width == states * symbols + (symbols + 1 if machine is DfaSrwm else 0)
+    assert result.width == states * symbols + (symbols + 1 if machine is DfaSrwm else 0)
 
 
 def test_right_where_some_states_give_no_answer():
-    assert DfaRnn(ModularArithmetic(n=3)).verify(41, inputs=64).holds
+    assert DfaRnn(ModularArithmetic(n=3)).check(41, inputs=64).holds
 
 
 def test_a_task_may_be_given_by_name_or_as_data():
@@ -46,19 +48,19 @@ def test_random_automata_reach_all_their_states():
 
 def another_start(model: Model) -> Model:
     """The bias that stands for the state before the first symbol, gone to the next state."""
-    bias = model.blocks[0].mixer.project.bias
+    bias = mixer(model, 0).project.bias
     bias.copy_(bias.roll(2))
     return model
 
 
 def test_wrong_from_another_start():
-    assert DfaRnn().examine_random(20, Rng.seeded(0), 64, another_start).wrong > 0
+    assert examine(DfaRnn(), 20, 64, another_start).wrong > 0
 
 
 def one_row_exchanged(model: Model) -> Model:
     """The row of the first pair, and with it the state that follows, becomes another's."""
-    mixer = model.blocks[0].mixer
-    for W in (mixer.W_y, mixer.W_q):
+    part = mixer(model, 0)
+    for W in (part.W_y, part.W_q):
         W[0, 0, 0] = W[0, 0, 1]
     return model
 
@@ -68,5 +70,5 @@ class Leaky(DfaSrwm):
 
 
 def test_wrong_where_the_copies_are_not_exact():
-    assert Leaky().examine_random(40, Rng.seeded(0), 64, None).wrong > 0
-    assert DfaSrwm().examine_random(40, Rng.seeded(0), 64, one_row_exchanged).wrong > 0
+    assert examine(Leaky(), 40, 64).wrong > 0
+    assert examine(DfaSrwm(), 40, 64, one_row_exchanged).wrong > 0

@@ -166,7 +166,7 @@ def test_bad_lengths_are_refused_in_one_line():
     with pytest.raises(BadInput, match="at least 32"):
         one_way(named_task("multi-query-recall"), 16)
     with pytest.raises(BadInput, match="even, and at least 2"):
-        claims.DyckLayer().verify(5)
+        claims.DyckLayer().check(5)
 
 
 @pytest.mark.parametrize(("length", "least"), [(400, 6), (10_000, 114), (1_000_000, 9277)])
@@ -201,9 +201,9 @@ class TooLow(memories.LookupAccuracy):
 
 
 def test_a_ceiling_a_tenth_too_low_is_broken_by_some_memory():
-    verdict = TooLow().verify(20, inputs=200)
-    assert not verdict.holds
-    assert "a memory of 1 bits answers 0.750" in verdict.note
+    result = TooLow().check(20, inputs=200)
+    assert not result.holds
+    assert "a memory of 1 bits answers 0.750" in result.note
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
@@ -271,10 +271,10 @@ def test_too_large_a_table_says_what_would_do():
 
 @pytest.mark.parametrize("kind", CLAIMS)
 def test_every_bound_holds(kind: type[claims.LowerBound]):
-    verdict = kind().verify(14, inputs=400)
-    assert verdict.holds, verdict.note
-    assert verdict.inputs >= 200
-    assert verdict.bits == bits_for(kind().states(14))
+    result = kind().check(14, inputs=400)
+    assert result.holds, result.note
+    assert result.inputs >= 200
+    assert result.bits == bits_for(kind().states(14))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CLAIMS if kind is not memories.LookupAccuracy])
@@ -284,31 +284,31 @@ def test_a_bit_more_or_less_is_refuted_by_the_whole_table(kind: type[claims.Lowe
         def states(self, length: int) -> int:
             return change(super().states(length))
 
-    verdict = Off().verify(min(kind.small), inputs=8)
-    assert not verdict.holds
-    assert f"at length {min(kind.small)} there are" in verdict.note
+    result = Off().check(min(kind.small), inputs=8)
+    assert not result.holds
+    assert f"at length {min(kind.small)} there are" in result.note
 
 
 def test_the_protocol_of_every_recurrent_model_is_its_state():
-    verdict = memories.RecurrentProtocol().verify(6, inputs=4)
-    assert verdict.holds, verdict.note
-    assert verdict.inputs == 13 * 4
+    result = memories.RecurrentProtocol().check(6, inputs=4)
+    assert result.holds, result.note
+    assert result.inputs == 13 * 4
 
 
 def test_with_nothing_sent_no_model_goes_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(memories, "received", lambda blank, message, cut: blank)
-    verdict = memories.RecurrentProtocol().verify(6, inputs=4)
-    assert not verdict.holds
-    assert "lstm" in verdict.note
+    result = memories.RecurrentProtocol().check(6, inputs=4)
+    assert not result.holds
+    assert "lstm" in result.note
 
 
 def test_an_automaton_learned_from_too_short_suffixes_is_caught():
     class Hasty(memories.DyckBits):
         suffixes = 1
 
-    verdict = Hasty().verify(20, inputs=200)
-    assert "states, not 8" in verdict.note
-    assert "random ones fail" in verdict.note
+    result = Hasty().check(20, inputs=200)
+    assert "states, not 8" in result.note
+    assert "random ones fail" in result.note
 
 
 # -- witnesses -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from assay.models.skeleton import Stack
 from assay.tasks.regular import Parity
 from assay.tasks.task import IGNORE
 from assay.theory.claim import compared, strings
-from assay.theory.registry import CLAIMS, claim_named
+from assay.theory.registry import CLAIMS, named_claim
 from assay.theory.subspaces import Relus, Space, attend, blank
 
 
@@ -69,7 +69,7 @@ def test_units_ramps_and_clearing():
 
 def test_a_claim_has_a_sentence_a_source_and_lengths():
     for name in CLAIMS.entries:
-        claim = claim_named(name)
+        claim = named_claim(name)
         assert claim.statement.endswith("."), name
         assert claim.source, name
         assert claim.length <= claim.largest, name
@@ -78,8 +78,8 @@ def test_a_claim_has_a_sentence_a_source_and_lengths():
 
 def test_bad_input_is_one_line():
     with pytest.raises(BadInput, match="did you mean 'lookup-trace'"):
-        claim_named("lookup-tracy")
+        named_claim("lookup-tracy")
     with pytest.raises(BadInput, match="no length 0"):
-        claim_named("lookup-trace").verify(0)
+        named_claim("lookup-trace").check(0)
     with pytest.raises(BadInput, match="not a claim"):
-        claim_named("assay.tasks.regular:Parity")
+        named_claim("assay.tasks.regular:Parity")

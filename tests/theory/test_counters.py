@@ -9,9 +9,10 @@ from torch import Tensor
 
 from assay.description import BadInput
 from assay.models.skeleton import Model
-from assay.rng import Rng
 from assay.theory.claim import compared
 from assay.theory.constructions.counters import AnBnCnCounter, AnBnCounter, Counter, Dyck1Counter, ShuffleCounter
+
+from .cases import examine, mixer
 
 Pieces = Callable[[int], list[tuple[str, int]]]
 CLAIMS = {AnBnCounter(): 9, AnBnCnCounter(): 12, Dyck1Counter(): 8, ShuffleCounter(): 12, ShuffleCounter(k=4): 20}
@@ -19,21 +20,21 @@ CLAIMS = {AnBnCounter(): 9, AnBnCnCounter(): 12, Dyck1Counter(): 8, ShuffleCount
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.task(2).kind}-{CLAIMS[claim]}")
 def test_right_at_a_length_of_six_hundred(claim: Counter):
-    verdict = claim.verify(600, inputs=32)
-    assert verdict.holds
-    assert verdict.margin == 1
-    assert verdict.width == CLAIMS[claim]
+    result = claim.check(600, inputs=32)
+    assert result.holds
+    assert result.margin == 1
+    assert result.width == CLAIMS[claim]
 
 
 def forgetful(model: Model) -> Model:
     """The second layer sees no mistake."""
-    model.blocks[1].mixer.out.weight.zero_()
+    mixer(model, 1).out.weight.zero_()
     return model
 
 
 def half(model: Model) -> Model:
     """The second symbol counts half."""
-    value = model.blocks[0].mixer.project.weight.chunk(3)[2]
+    value = mixer(model, 0).project.weight.chunk(3)[2]
     value[:, 1] *= 0.5
     return model
 
@@ -41,7 +42,7 @@ def half(model: Model) -> Model:
 @pytest.mark.parametrize("claim", [AnBnCounter(), AnBnCnCounter(), Dyck1Counter(), ShuffleCounter()])
 def test_wrong_without_memory_of_mistakes_and_where_symbols_do_not_count_alike(claim: Counter):
     for change in (forgetful, half):
-        assert claim.examine_random(60, Rng.seeded(0), 64, change).wrong > 0
+        assert examine(claim, 60, 64, change).wrong > 0
 
 
 def lead(claim: Counter, pieces: list[tuple[str, int]], last: str, answer: Tensor) -> float:
@@ -74,4 +75,4 @@ def test_right_up_to_the_bound_and_wrong_beyond(claim: Counter, pieces: Pieces, 
 
 def test_longer_than_the_bound_nothing_is_said():
     with pytest.raises(BadInput, match="exact up to 4194304"):
-        AnBnCounter().verify(2**23)
+        AnBnCounter().check(2**23)

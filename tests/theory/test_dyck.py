@@ -9,17 +9,18 @@ import torch
 
 from assay.models.causal import Causal
 from assay.models.skeleton import Model
-from assay.rng import Rng
 from assay.theory.claim import Change, Construction, Examined, strings
 from assay.theory.constructions.dyck import DyckRnn, DyckTwoLayers
 from assay.theory.subspaces import Space
+
+from .cases import examine, feed_forward, mixer
 
 SIZES = [(1, 1), (1, 5), (2, 1), (2, 2), (3, 3), (4, 4), (2, 8)]
 
 
 def at(claim: Construction, length: int, change: Change | None = None) -> Examined:
     """On 200 random inputs of one length."""
-    return claim.examine_random(length, Rng.seeded(0), 200, change)
+    return examine(claim, length, 200, change)
 
 
 # -- the recurrent network -----------------------------------------------------------------------------------------
@@ -27,10 +28,10 @@ def at(claim: Construction, length: int, change: Change | None = None) -> Examin
 
 @pytest.mark.parametrize(("k", "depth"), SIZES)
 def test_the_network_recognises(k: int, depth: int):
-    verdict = DyckRnn(k, depth).verify(40, inputs=400)
-    assert verdict.holds
-    assert verdict.margin == 1.0
-    assert verdict.width == (2 * depth + 1) * math.ceil(1 + math.log2(k)) + 2
+    result = DyckRnn(k, depth).check(40, inputs=400)
+    assert result.holds
+    assert result.margin == 1.0
+    assert result.width == (2 * depth + 1) * math.ceil(1 + math.log2(k)) + 2
 
 
 def test_its_size_does_not_depend_on_the_length():
@@ -53,13 +54,13 @@ def test_its_units_are_bits():
     assert 8 <= len(reached) <= 2 ** claim.state_bits(), "as many as the minimal automaton has, or more"
 
 
-def without(unit: str):
+def without(unit: str) -> Change:
     """One kind of unit never fires."""
 
     def change(model: Model) -> Model:
-        mixer, rows = model.blocks[0].mixer, DyckRnn().space().places[unit]
-        mixer.R[0, 0, rows] = 0.0
-        mixer.project.weight[rows] = 0.0
+        part, rows = mixer(model, 0), DyckRnn().space().places[unit]
+        part.R[0, 0, rows] = 0.0
+        part.project.weight[rows] = 0.0
         return model
 
     return change
@@ -82,10 +83,11 @@ def test_a_stack_of_one_slot_fewer_is_another_language():
 
 
 def test_two_layers_recognise():
-    verdict = DyckTwoLayers().verify(10, inputs=200)
-    assert verdict.holds
-    assert verdict.width == 12
-    assert verdict.margin > 0.9
+    result = DyckTwoLayers().check(10, inputs=200)
+    assert result.holds
+    assert result.width == 12
+    assert result.margin is not None
+    assert result.margin > 0.9
 
 
 @pytest.mark.parametrize("length", [50, 130, 256])
@@ -102,17 +104,17 @@ def test_it_answers_every_prefix():
 @pytest.mark.parametrize("unit", range(6))
 def test_every_check_is_needed(unit: int):
     def change(model: Model) -> Model:
-        model.blocks[0].ff[1].weight[:, unit] = 0.0
+        feed_forward(model, 0)[1].weight[:, unit] = 0.0
         return model
 
-    assert not DyckTwoLayers().verify(6, change=change, inputs=1).holds
+    assert not DyckTwoLayers().check(6, change=change, inputs=1).holds
 
 
 @pytest.mark.parametrize("head", [0, 1])
 def test_with_a_duller_head_it_fails(head: int):
     def change(model: Model) -> Model:
-        mixer = model.blocks[0].mixer
-        mixer.project.weight[head * mixer.dim : (head + 1) * mixer.dim] /= 8
+        part = mixer(model, 0)
+        part.project.weight[head * part.dim : (head + 1) * part.dim] /= 8
         return model
 
     assert at(DyckTwoLayers(), 64, change).wrong

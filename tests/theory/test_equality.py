@@ -1,4 +1,4 @@
-"""Equality by two layers: the machine holds, and each part that the proof needs is needed."""
+"""Equality by two layers and by one: the machines are right, and fail when a part of the proof is missing."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from assay.rng import Rng
 from assay.tasks.equality import EqualityRandom
 from assay.theory.claim import Change, strings
 from assay.theory.codes import Code
-from assay.theory.constructions.equality import EqualityTwoLayers
+from assay.theory.constructions.equality import EqualityOneLayer, EqualityTwoLayers, OneBitEach
+from assay.theory.precision import least_fixed
+
+from .cases import examine, examine_inputs, feed_forward, mixer, positions
 
 
 @pytest.mark.parametrize("length", [2, 10, 100])
 def test_it_holds(length: int):
-    verdict = EqualityTwoLayers().verify(length, inputs=200)
-    assert verdict.holds
-    assert verdict.margin is not None
-    assert verdict.margin > 0.99
+    result = EqualityTwoLayers().check(length, inputs=200)
+    assert result.holds
+    assert result.margin is not None
+    assert result.margin > 0.99
 
 
 def test_it_holds_at_the_largest_length_in_the_stated_width():
     claim = EqualityTwoLayers()
-    seen = claim.examine_random(1024, Rng.seeded(1), 20, None)
+    seen = examine(claim, 1024, 20)
     assert seen.wrong == 0
     assert claim.build(1024).read_out.in_features == 2 * 32 + 4
 
@@ -31,7 +34,7 @@ def test_it_holds_at_the_largest_length_in_the_stated_width():
 def test_all_pairs_of_length_10():
     x, y = strings(2, 10).chunk(2, dim=1)
     pairs = torch.cat([x, torch.full((len(x), 1), 3), y], dim=1)
-    seen = EqualityTwoLayers().examine(10, iter([pairs]))
+    seen = examine_inputs(EqualityTwoLayers(), 10, pairs)
     assert (seen.inputs, seen.wrong) == (1024, 0)
 
 
@@ -50,13 +53,13 @@ def test_inputs_are_equal_unequal_by_one_symbol_by_many_and_out_of_shape():
 
 
 def wrong(claim: EqualityTwoLayers, length: int, change: Change | None = None) -> int:
-    return claim.examine_random(length, Rng.seeded(2), 500, change).wrong
+    return examine(claim, length, 500, change).wrong
 
 
 @pytest.mark.parametrize("length", [8, 64])
 def test_with_queries_halved_it_fails(length: int):
     def halved(model: Model) -> Model:
-        queries, _, _ = model.blocks[0].mixer.project.weight.chunk(3)
+        queries, _, _ = mixer(model, 0).project.weight.chunk(3)
         queries *= 0.5
         return model
 
@@ -80,7 +83,7 @@ def test_a_code_with_larger_inner_products_fails_at_the_same_scale():
 
 def test_pointers_one_off_fail():
     def one_off(model: Model) -> Model:
-        y = model.positions.table[33:, -32:]
+        y = positions(model)[33:, -32:]
         y.copy_(y.roll(1, dims=0))
         return model
 
@@ -89,7 +92,7 @@ def test_pointers_one_off_fail():
 
 def test_one_difference_must_suffice():
     def two_are_needed(model: Model) -> Model:
-        model.blocks[1].ff[0].bias[:2] -= 1
+        feed_forward(model, 1)[0].bias[:2] -= 1
         return model
 
     assert wrong(EqualityTwoLayers(), 64, two_are_needed)
@@ -97,7 +100,7 @@ def test_one_difference_must_suffice():
 
 def test_the_mean_must_be_scaled_by_the_number_of_tokens():
     def too_little(model: Model) -> Model:
-        model.blocks[1].ff[0].weight[:2] *= 0.45
+        feed_forward(model, 1)[0].weight[:2] *= 0.45
         return model
 
     assert wrong(EqualityTwoLayers(), 64, too_little)
@@ -105,8 +108,75 @@ def test_the_mean_must_be_scaled_by_the_number_of_tokens():
 
 def test_a_missing_mark_must_count_as_a_difference():
     def counts_as_less_than_none(model: Model) -> Model:
-        model.blocks[0].ff[1].weight[:, 4] = 0
+        feed_forward(model, 0)[1].weight[:, 4] = 0
         return model
 
     claim = EqualityTwoLayers()
-    assert claim.examine(4, iter([claim.every(4)]), counts_as_less_than_none).wrong
+    assert examine_inputs(claim, 4, claim.every(4), counts_as_less_than_none).wrong
+
+
+# -- one layer -----------------------------------------------------------------------------------------------------
+
+
+class Packed(EqualityOneLayer):
+    """Any number of symbols in each number."""
+
+    def __init__(self, packed: int) -> None:
+        self.packed = packed  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("packed", [1, 3, 16])
+@pytest.mark.parametrize("length", [10, 64])
+def test_one_layer_holds(packed: int, length: int):
+    result = Packed(packed).check(length, inputs=300)
+    assert result.holds
+    assert result.width == -(-length // 2 // packed) + 4
+    assert result.margin is not None
+    assert result.margin > 0.5
+
+
+def test_numbers_of_float32_do_not_hold_24_symbols():
+    assert not Packed(24).check(64, inputs=300).holds
+
+
+def alike(model: Model) -> Model:
+    """0 and 1 get the same attention."""
+    model.embed.weight[2] = model.embed.weight[1]
+    return model
+
+
+def misplaced(model: Model) -> Model:
+    """One place of y counts for another of x."""
+    table = positions(model)
+    table[[-1, -2]] = table[[-2, -1]]
+    return model
+
+
+def one_sided(model: Model) -> Model:
+    """Differences below zero do not count."""
+    inside = feed_forward(model, 0)[0].weight
+    inside[len(inside) // 4 :] = 0
+    return model
+
+
+def formless(model: Model) -> Model:
+    """A # counts for nothing."""
+    model.embed.weight[3, -4] = 0
+    return model
+
+
+@pytest.mark.parametrize("broken", [alike, misplaced, one_sided, formless])
+def test_one_layer_without_a_part_fails(broken: Change):
+    assert not OneBitEach().check(10, change=broken, inputs=300).holds
+
+
+def test_more_symbols_in_a_number_take_more_bits_and_less_width():
+    few, many = (least_fixed(Packed(packed), 32, inputs=200) for packed in (1, 8))
+    assert few is not None
+    assert many is not None
+    assert many.bits > few.bits
+    assert width(Packed(8), 32) < width(Packed(1), 32)
+
+
+def width(claim: EqualityOneLayer, length: int) -> int:
+    return claim.build(length).read_out.in_features

@@ -13,15 +13,17 @@ from assay.rng import Rng
 from assay.theory.claim import Examined, compared
 from assay.theory.constructions.fast_weights import LinearTransformerIsRnn, ResetDyck, RoundedResetDyck
 
+from .cases import examine, mixer
+
 
 @pytest.mark.parametrize("claim", [ResetDyck(), RoundedResetDyck()])
 def test_reset_dyck_up_to_the_length_that_it_states(claim: ResetDyck):
-    verdict = claim.verify(2894, inputs=32)
-    assert verdict.holds
-    assert verdict.margin == pytest.approx(1, abs=1e-3)
-    assert verdict.width == 8
+    result = claim.check(2894, inputs=32)
+    assert result.holds
+    assert result.margin == pytest.approx(1, abs=1e-3)
+    assert result.width == 8
     with pytest.raises(BadInput, match="exact up to"):
-        claim.verify(2**23)
+        claim.check(2**23)
 
 
 def mountain(height: int) -> Tensor:
@@ -54,22 +56,22 @@ def test_rounding_repairs_the_count_and_exact_numbers_do_not():
 
 def forgetful(model: Model) -> Model:
     """A reset forgets the depth and not the mistake."""
-    beta = model.blocks[1].mixer.beta.weight
+    beta = mixer(model, 1).beta.weight
     beta[0, 3] = 0
     return model
 
 
 def test_wrong_where_a_reset_does_not_reach_the_second_layer():
-    assert ResetDyck().examine_random(50, Rng.seeded(0), 64, forgetful).wrong > 0
+    assert examine(ResetDyck(), 50, 64, forgetful).wrong > 0
 
 
 # -- the linear Transformer ----------------------------------------------------------------------------------------
 
 
 def test_attention_and_the_fast_weight_are_the_same_in_double():
-    verdict = LinearTransformerIsRnn().verify(200)
-    assert verdict.holds
-    assert float(verdict.note.split()[4]) < 1e-13, verdict.note
+    result = LinearTransformerIsRnn().check(200)
+    assert result.holds
+    assert float(result.note.split()[4]) < 1e-13, result.note
 
 
 class InSingle(LinearTransformerIsRnn):
@@ -98,4 +100,4 @@ class LooksAhead(Causal):
 
 @pytest.mark.parametrize("broken", [InSingle, Noncausal])
 def test_not_to_machine_precision_otherwise(broken: type[LinearTransformerIsRnn]):
-    assert not broken().verify(64).holds
+    assert not broken().check(64).holds

@@ -18,6 +18,8 @@ from assay.theory.constructions.groups import (
     transpositions,
 )
 
+from .cases import examine, mixer
+
 KLEIN = Group(table=((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0)))
 CLAIMS = (Reflections(), A5Reflections(), S3Reflections(), CyclicReflections(), Reflections(Cyclic(n=4)),
           Reflections(KLEIN))  # fmt: skip
@@ -25,11 +27,11 @@ CLAIMS = (Reflections(), A5Reflections(), S3Reflections(), CyclicReflections(), 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.group.kind)
 def test_right_at_a_length_of_five_hundred(claim: Reflections):
-    verdict = claim.verify(500, inputs=32)
-    assert verdict.holds
+    result = claim.check(500, inputs=32)
+    assert result.holds
     n = len(as_permutations(claim.group)[0])
-    assert verdict.width == n**2 + 1
-    assert verdict.margin == pytest.approx(1, abs=1e-4)
+    assert result.width == n**2 + 1
+    assert result.margin == pytest.approx(1, abs=1e-4)
 
 
 def test_transpositions_make_up_the_permutation():
@@ -57,7 +59,7 @@ def test_with_two_coordinates_for_each_thing_the_state_is_whole():
     assert torch.equal(whole, whole.round())
     rounded = state_after(OneCoordinate(), 2000)
     assert 0 < (rounded - rounded.round()).abs().max() < 1e-2
-    assert 0.99 < OneCoordinate().examine_random(2000, Rng.seeded(0), 16, None).margin < 0.9999
+    assert 0.99 < examine(OneCoordinate(), 2000, 16).margin < 0.9999
 
 
 class Projections(Reflections):
@@ -67,13 +69,13 @@ class Projections(Reflections):
 
 
 def one_exchange_missing(model: Model) -> Model:
-    model.blocks[0].mixer.key.weight.unflatten(0, (4, -1))[3] = 0
+    mixer(model, 0).key.weight.unflatten(0, (4, -1))[3] = 0
     return model
 
 
 def test_wrong_without_reflections_or_without_one_of_them():
-    assert Projections().examine_random(20, Rng.seeded(0), 64, None).wrong > 0
-    assert Reflections().examine_random(20, Rng.seeded(0), 64, one_exchange_missing).wrong > 0
+    assert examine(Projections(), 20, 64).wrong > 0
+    assert examine(Reflections(), 20, 64, one_exchange_missing).wrong > 0
 
 
 def test_only_groups():

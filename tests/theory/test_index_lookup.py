@@ -7,8 +7,15 @@ import torch
 
 from assay.models.skeleton import Model
 from assay.theory.codes import Code, binary
-from assay.theory.constructions.index_lookup import BinaryLookup, Lookup, QuadraticLookup, TraceLookup
-from assay.theory.subspaces import Space
+from assay.theory.constructions.index_lookup import (
+    BinaryLookup,
+    Lookup,
+    Pointers,
+    QuadraticLookup,
+    TraceLookup,
+)
+
+from .cases import feed_forward, scaled_queries
 
 LOOKUPS = [TraceLookup, BinaryLookup, QuadraticLookup]
 
@@ -16,11 +23,11 @@ LOOKUPS = [TraceLookup, BinaryLookup, QuadraticLookup]
 @pytest.mark.parametrize("lookup", LOOKUPS)
 @pytest.mark.parametrize("length", [5, 20, 130])
 def test_every_lookup_holds(lookup: type[Lookup], length: int):
-    verdict = lookup().verify(length, inputs=600)
-    assert verdict.holds
-    assert verdict.inputs >= 18_048 + 600
-    assert verdict.margin is not None
-    assert verdict.margin > 0.5
+    result = lookup().check(length, inputs=600)
+    assert result.holds
+    assert result.inputs >= 18_048 + 600
+    assert result.margin is not None
+    assert result.margin > 0.5
 
 
 @pytest.mark.parametrize(("lookup", "width"), list(zip(LOOKUPS, (70, 28, 10), strict=True)))
@@ -28,36 +35,22 @@ def test_64_symbols_and_2048_positions_in_the_stated_width(lookup: type[Lookup],
     assert lookup().build(2048).read_out.in_features == width
 
 
-def weaker(factor: float):
-    """Queries scaled down: attention spreads."""
-
-    def change(model: Model) -> Model:
-        mixer = model.blocks[0].mixer
-        width = mixer.out.out_features
-        mixer.project.weight[:width] *= factor
-        return model
-
-    return change
-
-
 @pytest.mark.parametrize(("lookup", "factor"), [(TraceLookup, 1 / 2), (BinaryLookup, 1 / 4), (QuadraticLookup, 1 / 6)])
 def test_with_duller_attention_it_fails(lookup: type[Lookup], factor: float):
-    verdict = lookup().verify(130, change=weaker(factor), inputs=1200)
-    assert not verdict.holds
-    assert "wrong" in verdict.note
+    result = lookup().check(130, change=scaled_queries(0, factor), inputs=1200)
+    assert not result.holds
+    assert "wrong" in result.note
 
 
 class Spoilt(TraceLookup):
-    """The scale that the right code asks for, and another code in its place."""
+    """The scale of the right code, with another code in its place."""
 
     def spoil(self, signs: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
 
-    def index(self, stream: Space, length: int) -> torch.Tensor:
-        return stream.vector(idx=self.spoil(self.code(length).signs))
-
-    def position(self, stream: Space, length: int) -> torch.Tensor:
-        return stream.vector(pos=self.spoil(self.code(length).signs))
+    def pointers(self, length: int, bits: int) -> Pointers:
+        right, signs = super().pointers(length, bits), self.spoil(self.code(length).signs)
+        return right._replace(index=right.stream.vector(idx=signs), position=right.stream.vector(pos=signs))
 
 
 def test_a_code_with_larger_inner_products_fails_at_the_same_scale():
@@ -68,7 +61,7 @@ def test_a_code_with_larger_inner_products_fails_at_the_same_scale():
                 rows[:, copy] *= -1  # inner products of 3/4 and more now, where 1/4 was promised
             return near
 
-    assert not Confused().verify(130, inputs=1200).holds
+    assert not Confused().check(130, inputs=1200).holds
 
 
 def test_one_binary_digit_fewer_confuses_positions():
@@ -79,17 +72,19 @@ def test_one_binary_digit_fewer_confuses_positions():
         def spoil(self, signs: torch.Tensor) -> torch.Tensor:
             return torch.cat([signs[:, :-1], torch.ones(len(signs), 1)], dim=1)
 
-    assert not Fewer().verify(130, inputs=1200).holds
+    assert not Fewer().check(130, inputs=1200).holds
 
 
 def test_the_rounding_is_needed_for_the_margin():
     def unrounded(model: Model) -> Model:
-        for layer in model.blocks[0].ff:
+        for layer in feed_forward(model, 0):
             layer.weight.zero_()
             layer.bias.zero_()
         return model
 
-    rounded, plain = TraceLookup().verify(64, inputs=300), TraceLookup().verify(64, change=unrounded, inputs=300)
+    rounded, plain = TraceLookup().check(64, inputs=300), TraceLookup().check(64, change=unrounded, inputs=300)
+    assert rounded.margin is not None
+    assert plain.margin is not None
     assert rounded.margin > plain.margin
 
 

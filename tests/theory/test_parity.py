@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from assay.models.skeleton import Model
-from assay.rng import Rng
 from assay.theory.claim import Construction
 from assay.theory.constructions.parity import (
     DeltaNetParity,
@@ -15,15 +14,17 @@ from assay.theory.constructions.parity import (
     SrwmParity,
 )
 
+from .cases import examine, mixer
+
 WIDTHS = {DeltaNetParity: 2, LstmParity: 1, RecurrentDeltaParity: 1, SrwmParity: 7, ElmanParity: 2}
 
 
 @pytest.mark.parametrize("machine", WIDTHS)
 def test_right_at_a_length_of_a_thousand(machine: type[Construction]):
-    verdict = machine().verify(1000, inputs=64)
-    assert verdict.holds
-    assert verdict.width == WIDTHS[machine]
-    assert verdict.margin == pytest.approx(1, abs=1e-4)
+    result = machine().check(1000, inputs=64)
+    assert result.holds
+    assert result.width == WIDTHS[machine]
+    assert result.margin == pytest.approx(1, abs=1e-4)
 
 
 class Projects(DeltaNetParity):
@@ -42,19 +43,19 @@ class LeakyRows(SrwmParity):
 
 @pytest.mark.parametrize("broken", [Projects, LeakyGates, LeakyRows])
 def test_wrong_where_a_write_does_not_reach(broken: type[Construction]):
-    assert broken().examine_random(100, Rng.seeded(0), 64, None).wrong > 0
+    assert examine(broken(), 100, 64).wrong > 0
 
 
 def weaker_feedback(model: Model) -> Model:
-    model.blocks[0].mixer.R_v.mul_(0.5)
+    mixer(model, 0).R_v.mul_(0.5)
     return model
 
 
 def no_feedback(model: Model) -> Model:
-    model.blocks[0].mixer.R.zero_()
+    mixer(model, 0).R.zero_()
     return model
 
 
 def test_wrong_where_the_last_output_is_heard_too_little():
     for machine, change in ((RecurrentDeltaParity(), weaker_feedback), (ElmanParity(), no_feedback)):
-        assert machine.examine_random(100, Rng.seeded(0), 64, change).wrong > 0
+        assert examine(machine, 100, 64, change).wrong > 0

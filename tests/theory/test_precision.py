@@ -6,11 +6,20 @@ import doctest
 
 import pytest
 
-from assay.models.rounded import Fixed, Float
 from assay.theory import precision
 from assay.theory.constructions.index_lookup import BinaryLookup, QuadraticLookup, TraceLookup
 from assay.theory.constructions.parity import ElmanParity
-from assay.theory.precision import exact, least, least_fixed, least_fraction, least_mantissa, parts, rounding, survey
+from assay.theory.precision import (
+    exact,
+    least,
+    least_fixed,
+    least_fraction,
+    least_mantissa,
+    parts,
+    rounding_change,
+    survey,
+)
+from assay.theory.rounding import Fixed, Float
 
 
 def test_doctests():
@@ -91,6 +100,6 @@ def test_survey():
     assert rows[0]["width"] == 12
 
 
-def test_a_change_for_verify():
-    assert TraceLookup().verify(8, change=rounding(Fixed(6, 2)), inputs=8).holds
-    assert not TraceLookup().verify(8, change=rounding(Fixed(2, 2)), inputs=8).holds
+def test_a_change_for_check():
+    assert TraceLookup().check(8, change=rounding_change(Fixed(6, 2)), inputs=8).holds
+    assert not TraceLookup().check(8, change=rounding_change(Fixed(2, 2)), inputs=8).holds

@@ -27,6 +27,8 @@ from assay.theory.constructions.thresholds import (
     random_formula,
 )
 
+from .cases import examine, mixer
+
 CLAIMS = [DisjointnessTwoLayers, KDnf, KCnf]
 FORMS: list[Form] = ["DNF", "CNF"]
 
@@ -41,10 +43,10 @@ def test_docstrings():
 @pytest.mark.parametrize("claim", CLAIMS)
 @pytest.mark.parametrize("length", [4, 12, 50])
 def test_every_one_holds(claim: type[Thresholds], length: int):
-    verdict = claim().verify(length, inputs=300)
-    assert verdict.holds
-    assert verdict.margin is not None
-    assert verdict.margin > 0.99
+    result = claim().check(length, inputs=300)
+    assert result.holds
+    assert result.margin is not None
+    assert result.margin > 0.99
 
 
 def test_widths():
@@ -85,26 +87,26 @@ class ManyChanges(Thresholds):
 
 
 def test_a_threshold_in_the_middle():
-    assert ManyChanges().verify(40, inputs=300).holds
+    assert ManyChanges().check(40, inputs=300).holds
 
 
 # -- broken in one place -------------------------------------------------------------------------------------------
 
 
 def queries_halved(model: Model) -> Model:
-    queries, _, _ = model.blocks[0].mixer.project.weight.chunk(3)
+    queries, _, _ = mixer(model, 0).project.weight.chunk(3)
     queries *= 0.5
     return model
 
 
 def last_head_gone(model: Model) -> Model:
-    mixer = model.blocks[0].mixer
-    mixer.out.weight[:, -mixer.dim :] = 0
+    part = mixer(model, 0)
+    part.out.weight[:, -part.dim :] = 0
     return model
 
 
 def wrong(claim: Thresholds, length: int, change: Change | None = None) -> int:
-    return claim.examine_random(length, Rng.seeded(2), 300, change).wrong
+    return examine(claim, length, 300, change).wrong
 
 
 @pytest.mark.parametrize("claim", [*CLAIMS, ManyChanges])
@@ -172,9 +174,9 @@ def test_a_formula_means_what_python_says_and_two_layers_evaluate_it(form: Form,
     bits = strings(2, task.variables)
     said = task.solve(bits)[:, -1].tolist()
     assert said == [naive(text, row) for row in (bits == 2).tolist()]
-    verdict = (KDnf if form == "DNF" else KCnf)(text).verify(inputs=100)
-    assert verdict.holds
-    assert (verdict.length, verdict.inputs) == (task.variables, len(bits) + 100)
+    result = (KDnf if form == "DNF" else KCnf)(text).check(inputs=100)
+    assert result.holds
+    assert (result.length, result.inputs) == (task.variables, len(bits) + 100)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +200,9 @@ def test_too_many_literals():
 
 def test_a_formula_has_its_own_length():
     with pytest.raises(BadInput, match="this formula has 4 variables"):
-        KDnf("x1 | x4").verify(5)
+        KDnf("x1 | x4").check(5)
     with pytest.raises(BadInput, match="at least 3 variables"):
-        KDnf().verify(2)
+        KDnf().check(2)
 
 
 @pytest.mark.parametrize("form", FORMS)

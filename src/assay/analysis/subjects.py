@@ -81,15 +81,20 @@ def read_study(study: Study, store: Path | None, default_store: Path) -> StudyRe
 def read_theory(path: Path) -> TheoryRecord:
     from assay.theory.registry import CLAIMS
 
+    record = read_theory_record(path)
+    claims = {row["claim"]: CLAIMS.load(row["claim"])() for row in record["claims"]}
+    statements = {name: (claim.source, claim.statement) for name, claim in claims.items()}
+    return TheoryRecord(path, record, statements)
+
+
+def read_theory_record(path: Path) -> dict[str, Any]:
+    """The record that `assay measure-theory` writes; BadInput if the file is not one."""
+    advice = "`assay measure-theory` makes one"
     try:
         record = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        raise BadInput(
-            f"cannot read the record of theory at {path}: {reason}; scripts/measure-theory makes one"
-        ) from None
+        raise BadInput(f"cannot read the record of theory at {path}: {reason}; {advice}") from None
     if not isinstance(record, dict) or not set(record) >= THEORY_PARTS:
-        raise BadInput(f"{path} is not a record of theory; scripts/measure-theory makes one")
-    claims = {row["claim"]: CLAIMS.load(row["claim"])() for row in record["claims"]}
-    statements = {name: (claim.source, claim.statement) for name, claim in claims.items()}
-    return TheoryRecord(path, record, statements)
+        raise BadInput(f"{path} is not a record of theory; {advice}")
+    return record

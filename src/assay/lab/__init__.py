@@ -1,4 +1,4 @@
-"""Running things."""
+"""Training and testing: plans, engines, populations, checkpoints."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 def run(
     task: str | Task, model: str | Architecture | Callable[..., nn.Module], *, device: str = "auto", **options: Any
 ) -> Record:
-    """Train and test one model on one task, here and now, and return the record; nothing is stored.
+    """Train and test one model on one task in this process and return the record; nothing is stored.
 
     `model` is a name, an architecture, or any function or class from (vocab, features, answers) to a module that maps
     tokens to logits. The options are those of `run_spec`.
     """
-    from assay.lab.execute import device_named, execute
+    from assay.lab.device import parse_device
+    from assay.lab.execute import execute
     from assay.models.skeleton import Architecture, Foreign
     from assay.spec import run_spec
 
-    machine = model if isinstance(model, (str, Architecture)) else Foreign.of(model)
-    return execute(run_spec(task, machine, **options), device_named(device))
+    architecture = model if isinstance(model, (str, Architecture)) else Foreign.of(model)
+    return execute(run_spec(task, architecture, **options), parse_device(device))

@@ -1,9 +1,9 @@
-"""Members on their way, on disk, so that whoever is interrupted goes on where it was.
+"""Checkpoints: members in training, on disk, from which an interrupted command continues.
 
-A file holds all members of one population: their parameters and Adam's averages as tensors, their curves as the bytes
-of a JSON text, and what else is known of them as JSON in its header, which can be read alone. Since a member depends on
-nothing but itself, it can be taken up in any slot of any population, by any process. The files lie in the store; one is
-deleted when every member in it has a record, or is further on in another.
+A file holds all members of one population: parameters and Adam's averages as tensors, curves as the bytes of a JSON
+text, and everything else as JSON in the header, which can be read alone. A member depends on nothing but itself, so any
+slot of any population in any process can continue it. The files lie in the store's folder; one is deleted when every
+member in it has a record or a later checkpoint.
 """
 
 from __future__ import annotations
@@ -21,77 +21,78 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from assay.lab.saved import Best, Saved
+from assay.lab.member_state import BestState, MemberState
 from assay.record import write_synced
 
-EVERY = 30.0  # seconds between checkpoints
-ABANDONED = 600.0  # seconds after which a file that is being written no longer is
+INTERVAL = 30.0  # seconds between checkpoints
+ABANDONED = 600.0  # seconds after which an unfinished write counts as abandoned
 FOLDER = "checkpoints"
 FORMAT = "2"
 
 
-class Resumed(NamedTuple):
-    """A member as it was saved: how far it is, what was seen of it, and what it has learned."""
+class Checkpoint(NamedTuple):
+    """A member on disk: its progress as plain data (see `Member.plain`), and its state."""
 
-    facts: dict[str, Any]
-    saved: Saved
+    progress: dict[str, Any]
+    state: MemberState
 
 
 class Checkpoints:
-    """The checkpoints of a store; a population writes its own one again and again."""
+    """The checkpoints of a store. Each instance writes one file of its own, again and again."""
 
-    def __init__(self, store: Path, every: float = EVERY) -> None:
-        self.folder, self.every = store / FOLDER, every
+    def __init__(self, store: Path, interval: float = INTERVAL) -> None:
+        self.folder, self.interval = store / FOLDER, interval
         self.path = self.folder / f"{os.getpid()}-{secrets.token_hex(4)}.safetensors"
-        self.last = time.monotonic()
+        self.written = time.monotonic()
 
     @property
     def due(self) -> bool:
-        return time.monotonic() - self.last >= self.every
+        return time.monotonic() - self.written >= self.interval
 
-    def write(self, members: Iterable[tuple[dict[str, Any], Saved]]) -> None:
-        """Replace this process's file: at every moment the old one or the new one is there, whole."""
+    def write(self, members: Iterable[tuple[dict[str, Any], MemberState]]) -> None:
+        """Replace this instance's file: at every moment the old one or the new one is there, whole."""
         tensors: dict[str, torch.Tensor] = {}
-        known = []
-        for i, (facts, saved) in enumerate(members):
-            known.append({name: value for name, value in facts.items() if name != "curve"})
-            curve = bytearray(json.dumps(facts["curve"]).encode())
+        header = []
+        for i, (progress, state) in enumerate(members):
+            header.append({name: value for name, value in progress.items() if name != "curve"})
+            curve = bytearray(json.dumps(progress["curve"]).encode())
             tensors[f"{i} curve"] = torch.frombuffer(curve, dtype=torch.uint8)
-            tensors |= {f"{i} {name}": getattr(saved, name).contiguous() for name in ("theta", "m", "v")}
-            tensors |= {f"{i} buffer {name}": buffer.contiguous() for name, buffer in saved.buffers.items()}
-            if best := saved.best:
+            tensors |= {f"{i} {name}": getattr(state, name).contiguous() for name in ("theta", "m", "v")}
+            tensors |= {f"{i} buffer {name}": buffer.contiguous() for name, buffer in state.buffers.items()}
+            if best := state.best:
                 tensors[f"{i} best at"] = torch.tensor([best.step, best.score], dtype=torch.float64)
                 tensors[f"{i} best theta"] = best.theta.contiguous()
                 tensors |= {f"{i} best buffer {name}": buffer.contiguous() for name, buffer in best.buffers.items()}
-        write_synced(self.path, save(tensors, {"assay": FORMAT, "members": json.dumps(known)}))
-        self.last = time.monotonic()
+        write_synced(self.path, save(tensors, {"assay": FORMAT, "members": json.dumps(header)}))
+        self.written = time.monotonic()
 
-    def forget(self) -> None:
-        """Delete this process's file: its members have ended."""
+    def delete(self) -> None:
+        """Delete this instance's file: its members have ended."""
         self.path.unlink(missing_ok=True)
 
-    def resumed(self, digest: str) -> Resumed | None:
-        """A member where it was furthest on, or None."""
-        held = [(facts["step"], path, i, facts) for path, i, facts in self._all() if facts["digest"] == digest]
-        for _, path, i, facts in sorted(held, key=lambda one: one[0], reverse=True):
+    def load(self, digest: str) -> Checkpoint | None:
+        """The checkpoint of a member with the most steps, or None."""
+        copies = [(header["step"], path, i, header) for path, i, header in self._all() if header["digest"] == digest]
+        for _, path, i, header in sorted(copies, key=lambda item: item[0], reverse=True):
             with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
-                mine = {name.partition(" ")[2]: name for name in file.keys() if name.partition(" ")[0] == str(i)}  # noqa: SIM118
-                read = {name: file.get_tensor(where) for name, where in mine.items()}
-                facts["curve"] = json.loads(read["curve"].numpy().tobytes())
-                learned = read["theta"], read["m"], read["v"], _with("buffer ", read)
-                return Resumed(facts, Saved(*learned, _best(_with("best ", read))))
+                keys = {key.partition(" ")[2]: key for key in file.keys() if key.partition(" ")[0] == str(i)}  # noqa: SIM118
+                tensors = {name: file.get_tensor(key) for name, key in keys.items()}
+                curve = json.loads(tensors["curve"].numpy().tobytes())
+                rows, buffers = (tensors["theta"], tensors["m"], tensors["v"]), _without_prefix("buffer ", tensors)
+                state = MemberState(*rows, buffers, _best_state(_without_prefix("best ", tensors)))
+                return Checkpoint(header | {"curve": curve}, state)
         return None
 
     def prune(self, finished: Iterable[str]) -> None:
-        """Delete the files that nobody would resume from, and what is left of writes that were killed."""
+        """Delete the files that no run would continue from, and the remains of writes that were killed."""
         done = set(finished)
-        best: dict[str, tuple[int, Path]] = {}
-        for path, _, facts in self._all():
-            if facts["digest"] not in done:
-                best[facts["digest"]] = max(best.get(facts["digest"], (-1, path)), (facts["step"], path))
-        wanted = {path for _, path in best.values()}
+        latest: dict[str, tuple[int, Path]] = {}
+        for path, _, header in self._all():
+            if header["digest"] not in done:
+                latest[header["digest"]] = max(latest.get(header["digest"], (-1, path)), (header["step"], path))
+        needed = {path for _, path in latest.values()}
         for path in self.folder.glob("*.safetensors"):
-            if path not in wanted:
+            if path not in needed:
                 path.unlink(missing_ok=True)
         for path in self.folder.glob(".*.tmp"):
             with suppress(OSError):
@@ -100,26 +101,26 @@ class Checkpoints:
 
     def _all(self) -> Iterator[tuple[Path, int, dict[str, Any]]]:
         for path in sorted(self.folder.glob("*.safetensors")):
-            for i, facts in enumerate(_members(path)):
-                yield path, i, facts
+            for i, header in enumerate(_headers(path)):
+                yield path, i, header
 
 
-def _with(prefix: str, read: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What is so named, without the prefix."""
-    return {name.removeprefix(prefix): x for name, x in read.items() if name.startswith(prefix)}
+def _without_prefix(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors whose names have a prefix, under the rest of their names."""
+    return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
 
 
-def _best(read: dict[str, torch.Tensor]) -> Best | None:
-    if not read:
+def _best_state(tensors: dict[str, torch.Tensor]) -> BestState | None:
+    if not tensors:
         return None
-    step, score = read["at"].tolist()
-    return Best(int(step), score, read["theta"], _with("buffer ", read))
+    step, score = tensors["at"].tolist()
+    return BestState(int(step), score, tensors["theta"], _without_prefix("buffer ", tensors))
 
 
-def _members(path: Path) -> list[dict[str, Any]]:
-    """Who is in a file; nobody, where it has gone or is not one of ours."""
+def _headers(path: Path) -> list[dict[str, Any]]:
+    """The members in a file, without their tensors; none if the file is gone or is not a checkpoint."""
     with suppress(OSError, SafetensorError, ValueError), safe_open(path, "pt") as file:
-        said = file.metadata() or {}
-        if said.get("assay") == FORMAT:
-            return [dict(facts) for facts in json.loads(said["members"])]
+        metadata = file.metadata() or {}
+        if metadata.get("assay") == FORMAT:
+            return [dict(header) for header in json.loads(metadata["members"])]
     return []

@@ -1,12 +1,13 @@
-"""Which inputs a run sees: fresh ones to train on, and held-out ones that it never does.
+"""The inputs of a run: fresh batches for training, and held-out sets for validation and testing.
 
-Every input belongs to one split for good, by a hash of its content: one in eight tests, one in eight validates, the
-others train. Lengths with too few inputs to be split (a unary language has one) are shared within the lengths of
-training, and counted; beyond them every other length validates and the others test.
+Every input belongs to one split, by a hash of its content: one in eight tests, one in eight validates, six in eight
+train. Lengths with too few inputs to be split (a unary language has one) are shared by all splits within the lengths of
+training, and scores count these rows; beyond them, every other length validates and the others test.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -16,15 +17,16 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from assay.rng import Rng, mix
-from assay.spec import Bin, Training
-from assay.tasks.task import IGNORE, PAD, Batch, Task
+from assay.spec import Training
+from assay.tasks.task import IGNORE, PAD, Batch, Bin, Task
 
 PARTS = 8
 TEST, VALIDATE = 0, 1  # the other parts train
-FEWEST_BITS = 6.0  # below 2^6 inputs (of either label) a length is not split
+FEWEST_BITS = 6.0  # a length with fewer than 2^6 inputs (of either label) is not split
 ATTEMPTS = 3  # candidates for each row of a training batch
 ROUNDS = 64  # of redrawing for a held-out set
-LENGTHS = 24  # lengths at which a bin is measured, where inputs are not few
+LENGTHS = 24  # tested per bin, where inputs are not few
+DRAWN_TOKENS = {"cpu": 1 << 16, "cuda": 1 << 23}  # candidates that are drawn at once, about
 
 
 def content_hash(inputs: Tensor) -> Int[Tensor, "rows"]:
@@ -40,31 +42,29 @@ def part_of(inputs: Tensor) -> Int[Tensor, "rows"]:
     return (content_hash(inputs) >> 61) & (PARTS - 1)
 
 
-def blank(
-    task: Task, *shape: int, device: torch.device, dtype: torch.dtype = torch.float32
-) -> Shaped[Tensor, "*shape"]:
-    """Inputs of nothing but padding."""
+def blank(task: Task, *shape: int, device: torch.device, dtype: torch.dtype = torch.float32) -> Shaped[Tensor, "..."]:
+    """Inputs of padding alone."""
     if task.features:
         return torch.zeros(*shape, task.features, device=device, dtype=dtype)
     return torch.full(shape, PAD, device=device)
 
 
-def few(task: Task, length: int) -> bool:
+def has_few_inputs(task: Task, length: int) -> bool:
     """Whether a length has too few inputs to be split."""
     return task.log2_inputs(length) < FEWEST_BITS
 
 
 class TrainingData:
-    """The training batches of a task: batch number n of a seed is the same whenever and beside whatever it is drawn."""
+    """The training batches of a task: batch n of a seed is the same whenever, and with whatever else, it is drawn."""
 
     def __init__(self, task: Task, training: Training, device: torch.device) -> None:
         self.task, self.batch, self.width = task, training.batch, training.lengths[1]
-        fitting = task.lengths(*training.lengths)
-        self.lengths = torch.tensor(fitting, device=device)
-        self.few = torch.tensor([few(task, length) for length in fitting], device=device)
+        lengths = task.lengths(*training.lengths)
+        self.lengths = torch.tensor(lengths, device=device)
+        self.few = torch.tensor([has_few_inputs(task, length) for length in lengths], device=device)
 
     def draw(self, seeds: Int[Tensor, "members"], first: Int[Tensor, "members"], count: int) -> Batch:
-        """For each seed `count` batches from its number `first` on, as [members, count, rows, time]."""
+        """For each seed `count` batches starting at its number `first`, as [members, count, rows, time]."""
         device, shape = seeds.device, (len(seeds), count, self.batch)
         steps = (first[:, None] + torch.arange(count, device=device))[..., None].expand(shape).flatten()
         rows = torch.arange(self.batch, device=device).expand(shape).flatten()
@@ -74,16 +74,53 @@ class TrainingData:
         candidates = Rng(rng.keys.repeat_interleave(ATTEMPTS)).child("attempt", attempt)
         inputs = self.task.inputs(self.lengths[which], candidates, self.width)
         allowed = (self.few[which] | (part_of(inputs) > VALIDATE)).view(-1, ATTEMPTS)
-        # The first allowed candidate of each row; a row without one (1 in 64) asks nothing.
+        # The first allowed candidate of each row; a row without one (1 in 64) has no targets.
         preference = allowed * torch.arange(ATTEMPTS, 0, -1, device=device)
         inputs = inputs[preference.argmax(1) + ATTEMPTS * torch.arange(len(allowed), device=device)]
         targets = self.task.solve(inputs).where(allowed.any(1, keepdim=True), IGNORE)
         return Batch(inputs.unflatten(0, shape), targets.unflatten(0, shape))
 
 
+def steps_ahead(training: Training, slots: int, device: torch.device) -> int:
+    """For how many steps data is drawn at once."""
+    tokens = ATTEMPTS * slots * training.batch * training.lengths[1]
+    return max(1, min(training.validate_every, DRAWN_TOKENS[device.type] // tokens))
+
+
+class BatchBuffer:
+    """The batches of the next `ahead` steps of all slots, in memory that never moves (a CUDA graph needs that)."""
+
+    def __init__(
+        self, tasks: Sequence[Task], training: Training, slots: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.sources = [TrainingData(task, training, device) for task in tasks]
+        self.ahead = steps_ahead(training, slots, device)
+        shape = (self.ahead, slots, training.batch, training.lengths[1])
+        self.inputs = blank(tasks[0], *shape, device=device, dtype=dtype)
+        self.targets = torch.full(shape, IGNORE, device=device)
+        self.position = torch.zeros(1, dtype=torch.int64, device=device)  # of the step that is next
+
+    def draw(self, source: int, seed: Int[Tensor, "slots"], step: Int[Tensor, "slots"], task: Tensor) -> None:
+        """Fill the rows of all slots whose task has this number; the batch is drawn for all slots."""
+        batch = self.sources[source].draw(seed, step + 1, self.ahead)
+        self.position.zero_()
+        other_task = task != source
+        for buffer, new in ((self.inputs, batch.inputs), (self.targets, batch.targets)):
+            new = new.transpose(0, 1).to(buffer.dtype)
+            if len(self.sources) > 1:
+                new = torch.where(other_task.view(-1, *[1] * (buffer.ndim - 2)), buffer, new)
+            buffer.copy_(new)
+
+    def take(self) -> tuple[Tensor, Tensor]:
+        """Inputs and targets [slots, rows, time] of the next step."""
+        inputs, targets = (x.index_select(0, self.position)[0] for x in (self.inputs, self.targets))
+        self.position.add_(1).clamp_(max=self.ahead - 1)
+        return inputs, targets
+
+
 @dataclass(frozen=True)
 class HeldOut:
-    """A fixed set of sequences and how many of them other splits may have seen."""
+    """A fixed set of sequences, and how many of them another split may contain."""
 
     batch: Batch
     lengths: Int[Tensor, "rows"]
@@ -94,57 +131,55 @@ Split = Literal["test", "validate"]
 
 
 @lru_cache(maxsize=64)
-def held_out(
-    task: Task, window: Bin, trained: tuple[int, int], rows: int, split: Split, device: torch.device
-) -> HeldOut:
-    """Rows for one bin, the same for every run: as many as possible different, and none of another split."""
-    lengths = torch.tensor(_lengths(task, window, trained, rows, split), device=device)
-    free = torch.tensor([few(task, length) for length in lengths.tolist()], device=device)
+def held_out(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: Split, device: torch.device) -> HeldOut:
+    """The rows of one bin, the same for every run: all different where possible, and none of another split."""
+    lengths = torch.tensor(_lengths(task, bin_, trained, rows, split), device=device)
+    few = torch.tensor([has_few_inputs(task, length) for length in lengths.tolist()], device=device)
     part = TEST if split == "test" else VALIDATE
-    rng = Rng.seeded(0, split, window.name, device=device).rows(len(lengths))
+    rng = Rng.seeded(0, split, bin_.name, device=device).rows(len(lengths))
     width = int(lengths.max())
     inputs = task.inputs(lengths, rng.child(0), width)
     hashes = content_hash(inputs)
-    settled = free | _fresh(hashes, (part_of(inputs) == part) & ~free, hashes[:0])
+    settled = few | _new_rows(hashes, (part_of(inputs) == part) & ~few, hashes[:0])
     for attempt in range(1, ROUNDS):
         open_rows = (~settled).nonzero()[:, 0]
         if not len(open_rows):
             break
-        drawn = task.inputs(lengths[open_rows], Rng(rng.keys[open_rows]).child(attempt), width)
-        found, right = content_hash(drawn), part_of(drawn) == part
-        settled[open_rows] = _fresh(found, right, hashes[settled])
-        # Where nothing new is to be had, a repeat is better than another split's.
-        inputs[open_rows[right]], hashes[open_rows[right]] = drawn[right], found[right]
-    ours = _every_other(task, window.high, split)
-    own = [length > trained[1] and length in ours for length in lengths.tolist()]
-    shared = torch.where(free, ~torch.tensor(own, device=device), part_of(inputs) != part)
+        candidates = task.inputs(lengths[open_rows], Rng(rng.keys[open_rows]).child(attempt), width)
+        candidate_hashes, in_part = content_hash(candidates), part_of(candidates) == part
+        settled[open_rows] = _new_rows(candidate_hashes, in_part, hashes[settled])
+        # A repeated row of this split is better than a row of another split.
+        inputs[open_rows[in_part]], hashes[open_rows[in_part]] = candidates[in_part], candidate_hashes[in_part]
+    split_lengths = _every_other(task, bin_.high, split)
+    exclusive = [length > trained[1] and length in split_lengths for length in lengths.tolist()]
+    shared = torch.where(few, ~torch.tensor(exclusive, device=device), part_of(inputs) != part)
     return HeldOut(Batch(inputs, task.solve(inputs)), lengths, int(shared.sum()))
 
 
-def _lengths(task: Task, window: Bin, trained: tuple[int, int], rows: int, split: Split) -> list[int]:
-    """The length of every row: evenly over the window, and where inputs are few no more rows than inputs.
+def _lengths(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: Split) -> list[int]:
+    """The length of every row: spread evenly over the bin, and no more rows of a length than it has inputs.
 
-    Beyond the lengths of training, where a length has too few inputs to be split, the lengths themselves are.
+    Beyond the lengths of training, a length with too few inputs belongs to one split as a whole.
     """
-    fitting = task.lengths(window.low, window.high)
-    ours = _every_other(task, window.high, split)
-    own = [n for n in fitting if n <= trained[1] or not few(task, n) or n in ours] or fitting
-    count = min(len(own), rows if all(few(task, n) for n in own) else LENGTHS)
-    picked = [own[round(i * (len(own) - 1) / max(1, count - 1))] for i in range(count)]
-    each = [rows // count + (i < rows % count) for i in range(count)]
-    most = [int(2 ** task.log2_inputs(n)) if few(task, n) else rows for n in picked]
-    return [n for n, wanted, limit in zip(picked, each, most, strict=True) for _ in range(min(wanted, limit))]
+    lengths = task.lengths(bin_.low, bin_.high)
+    split_lengths = _every_other(task, bin_.high, split)
+    usable = [n for n in lengths if n <= trained[1] or not has_few_inputs(task, n) or n in split_lengths] or lengths
+    count = min(len(usable), rows if all(has_few_inputs(task, n) for n in usable) else LENGTHS)
+    picked = [usable[round(i * (len(usable) - 1) / max(1, count - 1))] for i in range(count)]
+    shares = [rows // count + (i < rows % count) for i in range(count)]
+    limits = [int(2 ** task.log2_inputs(n)) if has_few_inputs(task, n) else rows for n in picked]
+    return [n for n, share, limit in zip(picked, shares, limits, strict=True) for _ in range(min(share, limit))]
 
 
 @lru_cache(maxsize=64)
 def _every_other(task: Task, high: int, split: Split) -> frozenset[int]:
     """Of the lengths at which a task has inputs, every other one is for validation, the others for testing."""
-    fitting = [length for length in range(1, high + 1) if task.fits(length)]
-    return frozenset(fitting[0 if split == "validate" else 1 :: 2])
+    lengths = [length for length in range(1, high + 1) if task.fits(length)]
+    return frozenset(lengths[0 if split == "validate" else 1 :: 2])
 
 
-def _fresh(hashes: Tensor, allowed: Tensor, known: Tensor) -> Bool[Tensor, "rows"]:
-    """Allowed rows that are not known and are the first of their kind."""
+def _new_rows(hashes: Tensor, allowed: Tensor, known: Tensor) -> Bool[Tensor, "rows"]:
+    """Allowed rows that are not known yet; of equal rows, the first."""
     allowed = allowed & ~torch.isin(hashes, known)
     ascending, order = torch.where(allowed, hashes, 0).sort(stable=True)
     repeats = torch.nn.functional.pad(ascending[1:] == ascending[:-1], (1, 0))

@@ -1,4 +1,4 @@
-"""How right a model is on a set of sequences."""
+"""Testing: how many answers of a model are right on held-out sequences, and the verdict that follows."""
 
 from __future__ import annotations
 
@@ -17,71 +17,76 @@ from assay.record import LengthScore, Score, Verdict
 from assay.spec import RunSpec
 from assay.tasks.task import IGNORE
 
-# Tokens read at once; of a model whose state grows with its input, pairs of tokens.
+# Tokens per forward pass; for a model whose state grows with its input, pairs of tokens.
 CHUNK_TOKENS = {"cpu": 1 << 15, "cuda": 1 << 18}
 CHUNK_PAIRS = {"cpu": 1 << 23, "cuda": 1 << 26}
+COLLAPSED = 0.999  # the share of one answer from which a model counts as collapsed
+
+OnRows = Callable[[int], None]  # receives the number of rows that have just been tested
+OnProgress = Callable[[int, int], None]  # receives the rows tested so far, and all rows
 
 
-def logits_of(model: Callable[[Tensor], Any], inputs: Tensor) -> Float[Tensor, "rows time answers"]:
-    """A model's logits; a state that it may return beside them is left out."""
+def logits_of(model: Callable[[Tensor], Any], inputs: Tensor) -> Tensor:
+    """The logits of a model that returns them alone or together with a state."""
     output = model(inputs)
     logits: Tensor = output[0] if isinstance(output, tuple) else output
     return logits
 
 
 def answers_of(logits: Float[Tensor, "*rows answers"]) -> Int[Tensor, "*rows"]:
-    """The most likely answer everywhere, -1 where the logits are not numbers."""
+    """The most likely answer at every position, -1 where a logit is NaN or infinite."""
     return logits.argmax(-1).where(logits.isfinite().all(-1), -1)
 
 
 @torch.no_grad()
-def predict(model: nn.Module, inputs: Tensor) -> Int[Tensor, "rows time"]:
-    """What a model answers everywhere."""
-    length, where = inputs.shape[1], inputs.device.type
+def predict(model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None) -> Int[Tensor, "rows time"]:
+    """The model's answer at every position."""
+    length, device = inputs.shape[1], inputs.device.type
     grows = not isinstance(model, Causal) or model.state_floats(2) > model.state_floats(1)
-    rows = max(1, CHUNK_PAIRS[where] // length**2 if grows else CHUNK_TOKENS[where] // length)
+    rows = max(1, CHUNK_PAIRS[device] // length**2 if grows else CHUNK_TOKENS[device] // length)
     model.eval()
-    said = []
+    answers = []
     for chunk in inputs.split(rows):
-        said.append(answers_of(logits_of(model, chunk)))
+        answers.append(answers_of(logits_of(model, chunk)))
+        on_rows(len(chunk))
     model.train()
-    return torch.cat(said)
+    return torch.cat(answers)
 
 
 @dataclass(frozen=True)
 class Marks:
-    """How many answers each row of a held-out set asked for, and how many were right."""
+    """The number of answers that each row of a held-out set asks for, and the number that are right."""
 
-    held: HeldOut
-    asked: Int[Tensor, "rows"]
+    held_out: HeldOut
+    total: Int[Tensor, "rows"]
     right: Int[Tensor, "rows"]
     favourite: float
 
     @classmethod
-    def of(cls, model: nn.Module, held: HeldOut) -> Marks:
-        """Counted where the answers are: few numbers come to the host."""
-        said, targets = predict(model, held.batch.inputs), held.batch.targets
-        asked = targets != IGNORE
-        right = (said == targets) & asked
-        return cls(held, asked.sum(1).cpu(), right.sum(1).cpu(), favourite(said.where(asked, -1)))
+    def of(cls, model: nn.Module, held_out: HeldOut, on_rows: OnRows = lambda _: None) -> Marks:
+        """Counted on the device, so that few numbers are copied to the host."""
+        answers, targets = predict(model, held_out.batch.inputs, on_rows), held_out.batch.targets
+        has_target = targets != IGNORE
+        right = (answers == targets) & has_target
+        return cls(held_out, has_target.sum(1).cpu(), right.sum(1).cpu(), favourite(answers.where(has_target, -1)))
 
     def sequences(self) -> float:
-        """The share of rows that are right wherever they are asked."""
-        return float((self.right == self.asked).double().mean())
+        """The share of rows without a wrong answer."""
+        return float((self.right == self.total).double().mean())
 
     def answers(self) -> float:
         """The share of right answers."""
-        return float(self.right.sum() / self.asked.sum().clamp(min=1))
+        return float(self.right.sum() / self.total.sum().clamp(min=1))
 
     def by_length(self) -> tuple[LengthScore, ...]:
-        """The same for the rows of each length."""
-        lengths, which, rows = self.held.lengths.cpu().unique(return_inverse=True, return_counts=True)
+        """Both shares for the rows of each length."""
+        lengths, index, rows = self.held_out.lengths.cpu().unique(return_inverse=True, return_counts=True)
 
-        def counted(each: Tensor) -> Int[Tensor, "lengths"]:
-            return torch.zeros_like(lengths).index_add(0, which, each)
+        def summed(per_row: Tensor) -> Int[Tensor, "lengths"]:
+            return torch.zeros_like(lengths).index_add(0, index, per_row)
 
-        whole = counted((self.right == self.asked).long())
-        shares = whole.double() / rows, counted(self.right) / counted(self.asked).clamp(min=1)
+        right_rows = summed((self.right == self.total).long())
+        shares = right_rows.double() / rows, summed(self.right) / summed(self.total).clamp(min=1)
         table = zip(*(column.tolist() for column in (lengths, rows, *shares)), strict=True)
         return tuple(LengthScore(length=n, rows=r, sequences=s, answers=a) for n, r, s, a in table)
 
@@ -89,8 +94,8 @@ class Marks:
         return Score(
             bin=name,
             probe=probe,
-            rows=len(self.held.lengths),
-            shared=self.held.shared,
+            rows=len(self.held_out.lengths),
+            shared=self.held_out.shared,
             sequences=self.sequences(),
             answers=self.answers(),
             favourite=self.favourite,
@@ -99,28 +104,37 @@ class Marks:
 
 
 def favourite(answers: Int[Tensor, "*n"]) -> float:
-    """The share of the commonest answer; what is not an answer (below 0) is left out."""
+    """The share of the most common answer; numbers below 0 are not answers."""
     counts = (answers.clamp(min=-1) + 1).flatten().bincount(minlength=1)[1:].cpu()
     return float(counts.max() / counts.sum()) if len(counts) else math.nan
 
 
-def examine(model: nn.Module, spec: RunSpec, device: torch.device) -> tuple[tuple[Score, ...], bool]:
+def evaluate(
+    model: nn.Module, spec: RunSpec, device: torch.device, on_progress: OnProgress = lambda tested, total: None
+) -> tuple[tuple[Score, ...], bool]:
     """The scores of every test bin and probe, and whether the model gives one answer to nearly everything in Bin0."""
-    scores, collapsed = [], False
-    for probe, task in {"": spec.task, **spec.task.probes()}.items():
-        for window in spec.testing.bins:
-            held = held_out(task, window, spec.training.lengths, spec.testing.rows, "test", device)
-            scores.append(Marks.of(model, held).score(window.name, probe))
-            if not probe and window == spec.testing.bins[0]:
-                collapsed = scores[-1].favourite >= 0.999 > favourite(held.batch.targets)
-    return tuple(scores), collapsed
+    sets = {
+        (bin_.name, probe): held_out(task, bin_, spec.training.lengths, spec.testing.rows, "test", device)
+        for probe, task in {"": spec.task, **spec.task.probes()}.items()
+        for bin_ in spec.testing.bins
+    }
+    tested, total = 0, sum(len(rows.lengths) for rows in sets.values())
+
+    def on_rows(rows: int) -> None:
+        nonlocal tested
+        tested += rows
+        on_progress(tested, total)
+
+    scores = tuple(Marks.of(model, rows, on_rows).score(*name) for name, rows in sets.items())
+    targets = next(iter(sets.values())).batch.targets
+    return scores, scores[0].favourite >= COLLAPSED > favourite(targets)
 
 
 def verdict(scores: tuple[Score, ...], collapsed: bool) -> tuple[Verdict, int | None]:
-    """What the scores amount to, and the first length at which a sequence was wrong.
+    """The verdict on a run that did not diverge, and the shortest length with a wrong sequence.
 
-    Solved: every sequence of every bin is right. Partly solved: every one of the first bin, whose lengths were trained
-    on. Else collapsed to one answer, or censored: the steps ran out before it was learned.
+    Solved: every sequence of every bin is right. Partly solved: every sequence of the first bin, whose lengths were
+    trained on. Otherwise collapsed to one answer, or censored: the steps ran out before the task was learned.
     """
     wrong = [row.length for score in scores for row in score.lengths if row.sequences < 1]
     if not wrong:

@@ -1,10 +1,11 @@
-"""How many slots fit: the memory of a step is traced without computing anything, for two sizes, and is a line."""
+"""Memory forecasts: a training step is traced with tensors without contents, which only counts bytes."""
 
 from __future__ import annotations
 
-import math
+import os
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,34 +14,37 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from assay.lab.data import TrainingData, blank
-from assay.lab.population import losses_of, steps_ahead
-from assay.lab.stacking import built, fixed, learned, member_logits
+from assay.description import BadInput
+from assay.lab.data import TrainingData, blank, steps_ahead
+from assay.lab.stacking import build_module, frozen, member_logits, member_losses, trainable
+from assay.models.skeleton import Stack
+from assay.rng import Rng
 from assay.spec import RunSpec
 from assay.tasks.task import Task
 
-COPIES = 6  # of a member's parameters: they and Adam's two averages, now and as they were when the round began
-MOST = 256  # beyond that a GPU is full, and a member costs as much as ever
+COPIES = 6  # of a member's parameters: they and Adam's two averages, each also in the snapshot of the last round
+MOST_SLOTS = 256  # beyond this a GPU is full: more slots take proportionally longer
 SHARE = 0.7  # of the free memory; the rest is for the allocator's rounding, test sets and libraries
+GIB = 1 << 30
 
 
-class Peak(TorchDispatchMode):
-    """Counts the bytes of every storage that an operation makes, until it is freed; `most` is the peak."""
+class PeakMemory(TorchDispatchMode):
+    """Counts the bytes of every storage that an operation allocates, until it is freed; `peak` is the maximum."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.live, self.most = 0, 0
+        self.live, self.peak = 0, 0
         self.known: set[int] = set()
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        made = func(*args, **(kwargs or {}))
-        given = {_storage(x)._cdata for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
-        for x in pytree.tree_leaves(made):
-            if isinstance(x, Tensor) and _storage(x)._cdata not in given:
+        results = func(*args, **(kwargs or {}))
+        inputs = {_storage(x)._cdata for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        for x in pytree.tree_leaves(results):
+            if isinstance(x, Tensor) and _storage(x)._cdata not in inputs:
                 self._count(_storage(x))
-        return made
+        return results
 
     def _count(self, storage: torch.UntypedStorage) -> None:
         if storage._cdata in self.known:
@@ -48,10 +52,10 @@ class Peak(TorchDispatchMode):
         size, key = storage.nbytes(), storage._cdata
         self.known.add(key)
         self.live += size
-        self.most = max(self.most, self.live)
-        weakref.finalize(storage, self._freed, key, size)
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._free, key, size)
 
-    def _freed(self, key: int, size: int) -> None:
+    def _free(self, key: int, size: int) -> None:
         self.known.discard(key)
         self.live -= size
 
@@ -60,70 +64,119 @@ def _storage(x: Tensor) -> torch.UntypedStorage:
     return x.untyped_storage()
 
 
-def trace(like: RunSpec, slots: int, device: torch.device, watch: TorchDispatchMode) -> None:
-    """Go through a training step with tensors that have no contents, watched."""
-    how = like.training
-    template = built(like, torch.device("cpu"))
-    with FakeTensorMode(allow_non_fake_inputs=True), watch:
-        given, own = (
-            {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in named.items()}
-            for named in (learned(template), fixed(template))
-        )
-        copies = [torch.empty_like(x) for x in given.values() for _ in range(COPIES - 1)]
-        trained = [x.requires_grad_() for x in given.values()]
-        shape = (slots, how.batch, how.lengths[1])
-        inputs = blank(like.task, *shape, device=device)
-        targets = torch.zeros(shape, dtype=torch.int64, device=device)
-        losses = losses_of(member_logits(template, given, own, inputs), targets)
-        grads = torch.autograd.grad(losses.sum(), trained, allow_unused=True)
-        del copies, grads
+def trace_step(spec: RunSpec, slots: int, device: torch.device, observer: TorchDispatchMode) -> None:
+    """Trace a training step of a population under an observer, without memory for the module either."""
+    training = spec.training
+    shape = spec.task.shape  # before the fake mode, in which a task's tables would have no contents
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        template = spec.model.build(*shape, Rng.seeded(spec.seed, "initial"))
+        with observer:
+            parameters, buffers = (
+                {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in tensors.items()}
+                for tensors in (trainable(template), frozen(template))
+            )
+            copies = [torch.empty_like(x) for x in parameters.values() for _ in range(COPIES - 1)]
+            leaves = [x.requires_grad_() for x in parameters.values()]
+            size = (slots, training.batch, training.lengths[1])
+            inputs = blank(spec.task, *size, device=device)
+            targets = torch.zeros(size, dtype=torch.int64, device=device)
+            losses = member_losses(member_logits(template, parameters, buffers, inputs), targets)
+            grads = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
+            del copies, grads
 
 
-def traced(like: RunSpec, slots: int, device: torch.device) -> int:
-    """The bytes that a training step of so many slots holds at its peak, parameters and their averages included."""
-    peak = Peak()
-    trace(like, slots, device, peak)
-    return peak.most
+def step_bytes(spec: RunSpec, slots: int, device: torch.device) -> int:
+    """The peak memory of a training step, parameters and their copies included."""
+    memory = PeakMemory()
+    trace_step(spec, slots, device, memory)
+    return memory.peak
 
 
 class Forecast:
-    """The bytes that a population of any number of slots will hold at its peak: what stays, and the larger of a step
-    and a draw of data."""
+    """The peak memory of a population as a function of its slots: what stays, and the larger of a step and a draw.
 
-    def __init__(self, like: RunSpec, tasks: Sequence[Task], device: torch.device) -> None:
-        self.like, self.device = like, device
-        few, more = (traced(like, slots, device) for slots in (2, 4))
-        self.each = (more - few) / 2
-        self.base = few - 2 * self.each
-        numbers = sum(p.numel() for p in learned(built(like, torch.device("cpu"))).values())
-        self.kept = COPIES * 4 * numbers
-        self.drawn = max(_drawn(task, like) for task in tasks)
+    A step's memory is linear in the slots, so two traces determine it.
+    """
+
+    def __init__(self, spec: RunSpec, tasks: Sequence[Task], device: torch.device) -> None:
+        self.spec, self.device = spec, device
+        two, four = (step_bytes(spec, slots, device) for slots in (2, 4))
+        self.per_slot = (four - two) / 2
+        self.base = two - 2 * self.per_slot
+        parameters = sum(p.numel() for p in trainable(build_module(spec, torch.device("cpu"))).values())
+        self.copies = COPIES * 4 * parameters
+        self.draw = max(_draw_bytes(task, spec) for task in tasks)
 
     def __call__(self, slots: int) -> float:
-        how, ahead = self.like.training, steps_ahead(self.like.training, slots, self.device)
-        batch = slots * ahead * how.batch * how.lengths[1] * 8 * (1 + max(1, self.like.task.features))
-        step, draw = self.base + self.each * slots, (self.kept + self.drawn * ahead) * slots
-        return batch + max(step, draw)
+        training, ahead = self.spec.training, steps_ahead(self.spec.training, slots, self.device)
+        batches = slots * ahead * training.batch * training.lengths[1] * 8 * (1 + max(1, self.spec.task.features))
+        step, draw = self.base + self.per_slot * slots, (self.copies + self.draw * ahead) * slots
+        return batches + max(step, draw)
 
 
-def _drawn(task: Task, like: RunSpec) -> int:
-    """The bytes that a draw holds for each member and step."""
-    peak, cpu = Peak(), torch.device("cpu")
-    data, one = TrainingData(task, like.training, cpu), torch.ones(1, dtype=torch.int64)
-    data.draw(one, one, 1)  # tables are made once
-    with peak:
+def _draw_bytes(task: Task, spec: RunSpec) -> int:
+    """The peak memory of drawing one batch of one member."""
+    memory, cpu = PeakMemory(), torch.device("cpu")
+    data, one = TrainingData(task, spec.training, cpu), torch.ones(1, dtype=torch.int64)
+    data.draw(one, one, 1)  # tables are built at the first draw
+    with memory:
         data.draw(one, one, 1)
-    return peak.most
+    return memory.peak
 
 
-def room(device: torch.device, jobs: int = 1) -> float:
-    """The bytes that each of so many jobs may take, of those that are free now; no bound on a CPU."""
-    return SHARE * torch.cuda.mem_get_info(device)[0] / jobs if device.type == "cuda" else math.inf
+def memory_limit(device: torch.device, jobs: int = 1) -> float:
+    """The bytes that each of several jobs may use, out of the memory that is free now."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_host_memory()
+    return SHARE * free / jobs
 
 
-def slots_that_fit(like: RunSpec, tasks: Sequence[Task], wanted: int, device: torch.device, within: float) -> int:
+def _free_host_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> float:
+    """Available main memory, or less where a container is limited to less; infinite where the system does not say."""
+    free = float("inf")
+    if meminfo.exists():
+        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        if "MemAvailable" in fields:
+            free = 1024.0 * int(fields["MemAvailable"].split()[0])
+    elif hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        free = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    limit, used = cgroup / "memory.max", cgroup / "memory.current"
+    if limit.exists() and used.exists() and (text := limit.read_text().strip()) != "max":
+        free = min(free, max(0.0, float(text) - float(used.read_text())))
+    return free
+
+
+def slots_that_fit(spec: RunSpec, tasks: Sequence[Task], wanted: int, device: torch.device, limit: float) -> int:
     """How many of the wanted slots fit into so many bytes: at least one."""
-    forecast, slots = Forecast(like, tasks, device), max(1, min(wanted, MOST))
-    while slots > 1 and forecast(slots) > within:
+    forecast, slots = Forecast(spec, tasks, device), max(1, min(wanted, MOST_SLOTS))
+    while slots > 1 and forecast(slots) > limit:
         slots -= 1
     return slots
+
+
+def require_memory(spec: RunSpec, slots: int, device: torch.device, limit: float) -> None:
+    """Raise BadInput if a population on a CPU would need more memory than the limit: the system would kill it.
+
+    A GPU raises an error of its own when memory runs out, and the population then continues with fewer slots.
+    """
+    if device.type != "cpu" or _surely_fits(spec, slots, limit):
+        return
+    try:
+        needed = step_bytes(spec, slots, device)
+    except Exception:  # a module that cannot be traced has no forecast
+        return
+    if needed > limit:
+        raise BadInput(
+            f"a training step needs about {needed / GIB:,.1f} GiB and this run may use {limit / GIB:,.1f} GiB; "
+            "lower training.batch, training.lengths, the model's size, --slots or --jobs"
+        )
+
+
+def _surely_fits(spec: RunSpec, slots: int, limit: float) -> bool:
+    """A quick bound that spares small models the trace: several times what the built-in models were seen to need."""
+    if not isinstance(spec.model, Stack):
+        return False
+    training, width, layers = spec.training, spec.model.width, len(spec.model.mixers)
+    length = training.lengths[1]
+    activations = training.batch * length * (width + length) * layers * 4096
+    parameters = COPIES * 4 * layers * (8 + 2 * spec.model.ff) * width**2
+    return slots * (activations + parameters) < limit

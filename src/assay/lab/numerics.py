@@ -1,4 +1,4 @@
-"""How the numbers of a step come about."""
+"""The numerical settings of a training step."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from assay.spec import Training
 
 
 @contextmanager
-def numerics(how: Training, device: torch.device) -> Iterator[None]:
-    """float32 multiplied strictly or in TF32, as the spec says; on a GPU nothing whose order is left to chance.
+def numerics(training: Training, device: torch.device) -> Iterator[None]:
+    """Strict float32 or TF32 products, as the spec says; on a GPU only deterministic algorithms.
 
-    (A compiler makes its own choices, and worse ones where it is told so.)
+    Compiled code keeps torch.compile's own choices: deterministic mode would disable some of its optimisations.
     """
-    before = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+    precision, deterministic = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
     memory: Any = torch.utils.deterministic
-    filling = memory.fill_uninitialized_memory
-    torch.set_float32_matmul_precision("high" if how.precision == "tf32" else "highest")
-    if device.type == "cuda" and not how.compile:
+    fill_memory = memory.fill_uninitialized_memory
+    torch.set_float32_matmul_precision("high" if training.precision == "tf32" else "highest")
+    if device.type == "cuda" and not training.compile:
         torch.use_deterministic_algorithms(True, warn_only=True)
         memory.fill_uninitialized_memory = False
     try:
@@ -30,6 +30,6 @@ def numerics(how: Training, device: torch.device) -> Iterator[None]:
             warnings.filterwarnings("ignore", ".*deterministic.*")
             yield
     finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.use_deterministic_algorithms(before[1])
-        memory.fill_uninitialized_memory = filling
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(deterministic)
+        memory.fill_uninitialized_memory = fill_memory

@@ -1,4 +1,4 @@
-"""What differs between the members of a population, one entry per slot, and the update that follows from it."""
+"""The settings and counters of the members of a population, one entry per slot, and the AdamW update."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from assay.spec import Schedule
+from assay.spec import RunSpec, Schedule
 
 SCHEDULES = get_args(Schedule)
 
 
 @dataclass
 class Slots:
-    """What differs between members, one entry per slot; an empty slot has no steps to go."""
+    """One entry per slot for everything that may differ between members; an empty slot has a step limit of 0."""
 
     seed: Int[Tensor, "slots"]
     task: Int[Tensor, "slots"]
     step: Int[Tensor, "slots"]
     limit: Int[Tensor, "slots"]
     diverged: Bool[Tensor, "slots"]
-    loss: Float[Tensor, "slots"]  # the sum since the round began
+    loss: Float[Tensor, "slots"]  # summed since the round began
     lr: Float[Tensor, "slots"]
     warmup: Float[Tensor, "slots"]
     schedule: Int[Tensor, "slots"]
@@ -33,26 +33,49 @@ class Slots:
     eps: Float[Tensor, "slots"]
     weight_decay: Float[Tensor, "slots"]
     clip: Float[Tensor, "slots"]
-    explodes: Float[Tensor, "slots"]  # nats; guessing costs the logarithm of the number of answers
+    explodes: Float[Tensor, "slots"]  # nats
 
     @classmethod
     def empty(cls, count: int, device: torch.device) -> Self:
-        kinds = {"seed": torch.int64, "task": torch.int64, "step": torch.int64, "limit": torch.int64}
-        kinds |= {"schedule": torch.int64, "diverged": torch.bool}
-        made = {f.name: torch.zeros(count, dtype=kinds.get(f.name, torch.float64), device=device) for f in fields(cls)}
-        made["eps"] += 1.0  # so that an empty slot does not divide zero by zero
-        return cls(**made)
+        dtypes = dict.fromkeys(("seed", "task", "step", "limit", "schedule"), torch.int64) | {"diverged": torch.bool}
+        columns = {
+            f.name: torch.zeros(count, dtype=dtypes.get(f.name, torch.float64), device=device) for f in fields(cls)
+        }
+        columns["eps"] += 1.0  # an empty slot must not divide zero by zero
+        return cls(**columns)
 
     def set(self, slot: int, **values: float) -> None:
         for name, value in values.items():
             getattr(self, name)[slot] = value
+
+    def assign(self, slot: int, spec: RunSpec, task: int, step: int) -> None:
+        """Give a slot to a run that has made some steps; `task` is the number of its task."""
+        training = spec.training
+        self.set(
+            slot,
+            seed=spec.seed,
+            task=task,
+            step=step,
+            limit=training.steps,
+            diverged=False,
+            loss=0.0,
+            lr=training.lr,
+            warmup=training.warmup,
+            schedule=SCHEDULES.index(training.schedule),
+            beta_1=training.betas[0],
+            beta_2=training.betas[1],
+            eps=training.eps,
+            weight_decay=training.weight_decay,
+            clip=math.inf if training.clip is None else training.clip,
+            explodes=math.inf if training.explodes is None else training.explodes,
+        )
 
     @property
     def active(self) -> Bool[Tensor, "slots"]:
         return (self.step < self.limit) & ~self.diverged
 
     def rate(self) -> Float[Tensor, "slots"]:
-        """The learning rate of the step that is being made: `step` counts it already."""
+        """The learning rate of the current step, which `step` already counts."""
         share = (self.step - 1) / self.limit.clamp(min=1)
         falling = torch.stack([torch.ones_like(share), 1 - share, 0.5 * (1 + torch.cos(math.pi * share))])
         rising = (self.step / self.warmup.clamp(min=1)).clamp(max=1)
@@ -66,7 +89,7 @@ class Slots:
         m: Float[Tensor, "slots size"],
         v: Float[Tensor, "slots size"],
     ) -> None:
-        """AdamW on rows of parameters and averages; none where the loss or the gradient is no longer a number."""
+        """AdamW on the rows of active slots; one whose loss or gradient is NaN, infinite or too large diverges."""
         active, norm = self.active, torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
         good = active & losses.isfinite() & (losses < self.explodes) & norm.isfinite()
         self.diverged |= active & ~good

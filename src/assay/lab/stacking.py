@@ -1,4 +1,4 @@
-"""Modules of one architecture, stacked: what of them is learned, as rows of numbers, and one call for all of them."""
+"""Many modules of one architecture: their parameters as rows of one matrix, and one call that runs them all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -18,103 +19,115 @@ from assay.lab.evaluate import logits_of
 from assay.models.skeleton import Foreign
 from assay.rng import Rng
 from assay.spec import RunSpec
+from assay.tasks.task import IGNORE
 
 
-def built(spec: RunSpec, device: torch.device, dtype: torch.dtype | None = None, seed: int | None = None) -> nn.Module:
-    """The module of a run at its beginning; its real numbers of one type, or as it has them."""
-    made = spec.model.build(*spec.task.shape, Rng.seeded(spec.seed if seed is None else seed, "initial"))
-    made._apply(lambda x: x.to(device, dtype if x.is_floating_point() else None))
-    return made
+def build_module(
+    spec: RunSpec, device: torch.device, dtype: torch.dtype | None = None, seed: int | None = None
+) -> nn.Module:
+    """The module of a run before training; `dtype` replaces the type of its floating-point tensors."""
+    module = spec.model.build(*spec.task.shape, Rng.seeded(spec.seed if seed is None else seed, "initial"))
+    module._apply(lambda x: x.to(device, dtype if x.is_floating_point() else None))
+    return module
 
 
-def learned(module: nn.Module) -> dict[str, nn.Parameter]:
+def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that receive gradients."""
     return {name: p for name, p in module.named_parameters() if p.requires_grad}
 
 
-def fixed(module: nn.Module) -> dict[str, Tensor]:
-    """What a member has of its own and does not learn: buffers, and parameters that need no gradient."""
-    frozen = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
-    return frozen | dict(module.named_buffers())
+def frozen(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a module that are not trained: buffers, and parameters that need no gradient."""
+    parameters = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
+    return parameters | dict(module.named_buffers())
+
+
+def member_losses(
+    logits: Float[Tensor, "members rows time answers"], targets: Int[Tensor, "members rows time"]
+) -> Float[Tensor, "members"]:
+    """Each member's mean cross-entropy over its targets; 0 where all targets are IGNORE."""
+    losses = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), ignore_index=IGNORE, reduction="none")
+    return losses.view(len(targets), -1).sum(1) / (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
 
 
 def member_logits(
-    template: nn.Module, params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor
-) -> Float[Tensor, "slots rows time answers"]:
-    """Each slot's logits for its own inputs: a module with stacked parameters, mapped over the slots."""
+    template: nn.Module, parameters: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor
+) -> Tensor:
+    """Logits [slots, rows, time, answers] of every slot for its own inputs: one call mapped over the slots."""
 
-    def one(params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        return logits_of(lambda x: functional_call(template, (params, buffers), (x,)), inputs)
+    def logits(parameters: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        return logits_of(lambda x: functional_call(template, (parameters, buffers), (x,)), inputs)
 
-    with _with_rules_for_vmap():
-        made: Tensor = vmap(one)(params, buffers, inputs)
-    return made
+    with _attention_for_vmap():
+        stacked: Tensor = vmap(logits)(parameters, buffers, inputs)
+    return stacked
 
 
 @contextmanager
-def _with_rules_for_vmap() -> Iterator[None]:
-    """Attention of torch's own by its plain form: its fused ones have no such rules."""
-    fast = torch.backends.mha.get_fastpath_enabled()
+def _attention_for_vmap() -> Iterator[None]:
+    """PyTorch's attention in its plain form: the fused forms have no vmap rule."""
+    fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+        torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
-def unmappable(like: RunSpec, device: torch.device) -> str:
-    """Why a module of somebody's own cannot be mapped over slots; empty where it can. Ours all can."""
-    if not isinstance(like.model, Foreign):
+def why_unmappable(spec: RunSpec, device: torch.device) -> str:
+    """Why a user's own module cannot be mapped over slots, or an empty string. The built-in models all can."""
+    if not isinstance(spec.model, Foreign):
         return ""
-    template, other = (built(like, device, seed=seed) for seed in (0, 1))
-    inputs = blank(like.task, 2, 2, 3, device=device)
+    module, other = (build_module(spec, device, seed=seed) for seed in (0, 1))
+    inputs = blank(spec.task, 2, 2, 3, device=device)
     functorch: Any = torch._C._functorch
-    loops = functorch._is_vmap_fallback_enabled()
-    functorch._set_vmap_fallback_enabled(False)  # an operation without a rule would be a silent loop
+    fallback = functorch._is_vmap_fallback_enabled()
+    functorch._set_vmap_fallback_enabled(False)  # it would loop over an operation without a vmap rule, silently
     try:
-        params, own = (
-            {name: torch.stack([x.detach().clone()] * 2) for name, x in named.items()}
-            for named in (learned(template), fixed(template))
+        parameters, buffers = (
+            {name: torch.stack([x.detach().clone()] * 2) for name, x in tensors.items()}
+            for tensors in (trainable(module), frozen(module))
         )
-        trained = [p.requires_grad_() for p in params.values()]
-        logits = member_logits(template, params, own, inputs)
-        torch.autograd.grad(logits.sum(), trained, allow_unused=True)
+        leaves = [p.requires_grad_() for p in parameters.values()]
+        logits = member_logits(module, parameters, buffers, inputs)
+        torch.autograd.grad(logits.sum(), leaves, allow_unused=True)
         with torch.no_grad():
-            said, again = (member_logits(module.eval(), params, own, inputs) for module in (template, other))
+            first, second = (member_logits(m.eval(), parameters, buffers, inputs) for m in (module, other))
     except Exception as error:
         return in_one_line(error)
     finally:
-        functorch._set_vmap_fallback_enabled(loops)
-    if not torch.equal(said, again):
+        functorch._set_vmap_fallback_enabled(fallback)
+    if not torch.equal(first, second):
         return "it has numbers that depend on its seed and are neither parameters nor buffers"
-    return _replaced(template.train(), inputs[0])
+    return _why_buffers_are_lost(module.train(), inputs[0])
 
 
-def _replaced(module: nn.Module, inputs: Tensor) -> str:
-    """Which buffer a call puts another tensor in place of: stacked, that would be lost."""
-    before = dict(module.named_buffers())
-    with torch.no_grad(), suppress(Exception):  # what is wrong with it otherwise will be seen
+def _why_buffers_are_lost(module: nn.Module, inputs: Tensor) -> str:
+    """A call that assigns a new tensor to a buffer loses it when the buffers are stacked."""
+    buffers = dict(module.named_buffers())
+    with torch.no_grad(), suppress(Exception):  # training will report any other error of the module
         module(inputs)
-    changed = [name for name, buffer in module.named_buffers() if buffer is not before[name]]
-    return f"it replaces its buffer '{changed[0]}' instead of writing to it" if changed else ""
+    replaced = [name for name, buffer in module.named_buffers() if buffer is not buffers[name]]
+    return f"it replaces its buffer '{replaced[0]}' instead of writing to it" if replaced else ""
 
 
 class Layout:
-    """Where every learned parameter of a module stands in one row of numbers."""
+    """Where each trainable parameter of a module lies in a row of numbers."""
 
-    ALIGNED = 16  # each begins at a multiple: no slot's memory lies differently from another's
+    ALIGNMENT = 16  # every parameter starts at a multiple, so that all slots have the same memory alignment
 
     def __init__(self, module: nn.Module) -> None:
-        self.shapes = {name: p.shape for name, p in learned(module).items()}
-        if any(p.is_complex() for p in learned(module).values()):
+        self.shapes = {name: p.shape for name, p in trainable(module).items()}
+        if any(p.is_complex() for p in trainable(module).values()):
             raise BadInput("complex parameters are not trained; hold them as real ones (torch.view_as_real)")
         self.starts, self.size = {}, 0
         for name, shape in self.shapes.items():
             self.starts[name] = self.size
-            self.size += -(-shape.numel() // self.ALIGNED) * self.ALIGNED
+            self.size += -(-shape.numel() // self.ALIGNMENT) * self.ALIGNMENT
 
     def views(self, rows: Float[Tensor, "slots size"]) -> dict[str, Tensor]:
-        """The parameters in rows of them, sharing memory."""
+        """Each parameter as a view [slots, ...] into the rows."""
         return {
             name: rows[:, start : start + self.shapes[name].numel()].unflatten(1, self.shapes[name])
             if self.shapes[name]
@@ -122,11 +135,16 @@ class Layout:
             for name, start in self.starts.items()
         }
 
-    def rows(self, parts: Sequence[Tensor | None], like: Float[Tensor, "slots size"]) -> Float[Tensor, "slots size"]:
-        """Rows made of one tensor [slots, ...] per parameter, zero where there is None."""
-        made = []
-        for part, shape in zip(parts, self.shapes.values(), strict=True):
-            made.append(like.new_zeros(len(like), shape.numel()) if part is None else part.reshape(len(like), -1))
-            if gap := -shape.numel() % self.ALIGNED:
-                made.append(like.new_zeros(len(like), gap))
-        return torch.cat(made, dim=1)
+    def rows(self, tensors: Sequence[Tensor | None], like: Float[Tensor, "slots size"]) -> Float[Tensor, "slots size"]:
+        """Rows from one tensor [slots, ...] per parameter; None stands for zeros."""
+        columns, slots = [], len(like)
+        for tensor, shape in zip(tensors, self.shapes.values(), strict=True):
+            size = shape.numel()
+            columns.append(like.new_zeros(slots, size) if tensor is None else tensor.reshape(slots, -1))
+            if gap := -size % self.ALIGNMENT:
+                columns.append(like.new_zeros(slots, gap))
+        return torch.cat(columns, dim=1)
+
+    def row(self, module: nn.Module, like: Float[Tensor, "slots size"]) -> Float[Tensor, "size"]:
+        """The trainable parameters of one module."""
+        return self.rows([p.detach()[None] for p in trainable(module).values()], like[:1])[0]

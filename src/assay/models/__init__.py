@@ -1,4 +1,4 @@
-"""The machines. Importing this package imports no torch; `named_model` builds a description by name."""
+"""The models. Importing this package does not import torch; `named_model` gives a description by name."""
 
 from assay.models.registry import MIXERS, MODELS, named_model, read_model
 

@@ -17,9 +17,9 @@ from assay.models.positions import rotate
 from assay.ops import Backend
 from assay.rng import Rng
 
-Scores = Float[Tensor, "batch heads time past"]  # -inf where the future is
+Scores = Float[Tensor, "batch heads time past"]  # -inf at future positions
 
-# -- what a score weighs -------------------------------------------------------------------------------------------
+# -- from scores to weights -------------------------------------------------------------------------------------------
 
 
 def softmax(scores: Scores) -> Scores:
@@ -27,23 +27,23 @@ def softmax(scores: Scores) -> Scores:
 
 
 def hard(scores: Scores) -> Scores:
-    """All weight on the largest score; on the first of them where several are equal."""
+    """All weight on the largest score; on the first of several equal ones."""
     return F.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores)
 
 
 def average_hard(scores: Scores) -> Scores:
-    """Equal weights on the largest scores, that is on those that are exactly equal."""
+    """Equal weights on all scores that are exactly equal to the largest."""
     largest = (scores == scores.amax(-1, keepdim=True)).to(scores)
     return largest / largest.sum(-1, keepdim=True)
 
 
 def sigmoid(scores: Scores) -> Scores:
-    """Each score for itself: the weights do not sum to 1."""
+    """The logistic function of each score: the weights do not sum to 1."""
     return scores.sigmoid()
 
 
 def linear(scores: Scores) -> Scores:
-    """The scores themselves."""
+    """The scores as weights."""
     return scores.masked_fill(scores == -torch.inf, 0.0)
 
 
@@ -60,14 +60,14 @@ WEIGHTINGS: dict[str, Weighting] = {
 
 
 class Attention(HeadedMixer):
-    """Softmax attention; `rotary` turns queries and keys by their positions."""
+    """Softmax attention; `rotary` rotates queries and keys by their positions."""
 
     kind: ClassVar[str] = "attention"
     bias: bool = False
     rotary: bool = False
 
     @property
-    def turns(self) -> bool:
+    def rotates(self) -> bool:
         return self.rotary
 
     def build(self, width: int, rng: Rng) -> AttentionLayer:
@@ -75,14 +75,14 @@ class Attention(HeadedMixer):
 
 
 class AttentionLayer(MixerLayer):
-    """`weighting` may be exchanged in a machine that is there, to see what a construction owes to softmax."""
+    """`weighting` can be replaced in a built model, to test whether a construction depends on softmax."""
 
-    def __init__(self, made_of: Attention, width: int, rng: Rng) -> None:
+    def __init__(self, description: Attention, width: int, rng: Rng) -> None:
         super().__init__()
         self.weighting: Weighting = softmax
-        self.heads, self.rotary, self.dim = made_of.heads, made_of.rotary, width // made_of.heads
-        self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=made_of.bias)
-        self.out = initial.linear(rng.child("out"), width, width, bias=made_of.bias)
+        self.heads, self.rotary, self.dim = description.heads, description.rotary, width // description.heads
+        self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=description.bias)
+        self.out = initial.linear(rng.child("out"), width, width, bias=description.bias)
 
     def initial_state(self, batch: int) -> State:
         return self.zeros(batch, self.heads, 0, self.dim), self.zeros(batch, self.heads, 0, self.dim)
@@ -91,13 +91,13 @@ class AttentionLayer(MixerLayer):
         past_k, past_v = state
         q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
         past = past_k.shape[2]
-        here = torch.arange(past, past + x.shape[1], device=x.device)
+        positions = torch.arange(past, past + x.shape[1], device=x.device)
         if self.rotary:
-            q, k = rotate(q, here), rotate(k, here)
+            q, k = rotate(q, positions), rotate(k, positions)
         if past:
             k, v = torch.cat([past_k, k], dim=2), torch.cat([past_v, v], dim=2)
-        future = torch.arange(k.shape[2], device=x.device) > here[:, None]
-        # Explicit rather than PyTorch's fused attention, whose backward has no rule for vmap.
+        future = torch.arange(k.shape[2], device=x.device) > positions[:, None]
+        # Not PyTorch's fused attention, because its backward has no vmap rule.
         scores = (q @ k.mT * self.dim**-0.5).masked_fill(future, -torch.inf)
         return self.out(join_heads(self.weighting(scores) @ v)), (k, v)
 

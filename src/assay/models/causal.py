@@ -1,4 +1,4 @@
-"""The one interface of mixers and whole models: a machine that reads its input once, with an explicit state."""
+"""The interface of mixers and whole models: a module that reads its input once, with an explicit state."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ State = Any  # a tensor, or tuples of states
 
 
 class Causal(nn.Module):
-    """A causal sequence machine. `forward` equals folding `step` over time; a faster one must equal it too."""
+    """A causal sequence model. `forward` folds `step` over time; a faster `forward` must give the same result."""
 
     def initial_state(self, batch: int) -> State:
         raise NotImplementedError
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """One moment: x [batch, ...] without a time axis."""
+        """One time step: x [batch, ...] without a time axis."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
-        """A stretch of time: x [batch, time, ...]."""
+        """Several time steps: x [batch, time, ...]."""
         state = self.initial_state(len(x)) if state is None else state
         outputs = []
-        for moment in x.unbind(1):
-            output, state = self.step(moment, state)
+        for x_t in x.unbind(1):
+            output, state = self.step(x_t, state)
             outputs.append(output)
         return torch.stack(outputs, dim=1), state
 
     def state_floats(self, length: int) -> int:
-        """How many real numbers the machine carries after `length` tokens of one sequence.
+        """The number of real numbers in the state after `length` tokens of one sequence.
 
-        Counters of the position are not counted: the lower bounds for recurrent machines allow time-dependent updates.
+        The position is not counted: the lower bounds for recurrent models allow time-dependent updates.
         """
         return sum(
             leaf.numel() * (2 if leaf.is_complex() else 1)
@@ -42,10 +42,10 @@ class Causal(nn.Module):
         )
 
     def zeros(self, *shape: int) -> Tensor:
-        """Zeros of the parameters' type, where they are."""
+        """Zeros of the dtype and on the device of the parameters."""
         return next(self.parameters()).new_zeros(shape)
 
 
 def state_bits(model: Causal, length: int, precision: int = 32) -> int:
-    """The bits of state that a model carries after `length` tokens, at `precision` bits a number."""
+    """The size of a model's state after `length` tokens in bits, at `precision` bits per number."""
     return model.state_floats(length) * precision

@@ -35,12 +35,16 @@ class DeltaRule(HeadedMixer):
 
 
 class DeltaRuleLayer(MixerLayer):
-    op: ClassVar[str] = "delta_rule"
+    operator: ClassVar[str] = "delta_rule"
 
-    def __init__(self, made_of: DeltaRule, width: int, rng: Rng) -> None:
+    def __init__(self, description: DeltaRule, width: int, rng: Rng) -> None:
         super().__init__()
-        self.heads, self.features, self.dim = made_of.heads, made_of.features, width // made_of.heads
-        self.beta_range, self.steps, self.reads_before = made_of.beta, made_of.steps, made_of.reading == "before"
+        self.heads, self.features, self.dim = description.heads, description.features, width // description.heads
+        self.beta_range, self.steps, self.reads_before = (
+            description.beta,
+            description.steps,
+            description.reading == "before",
+        )
         self.query = initial.linear(rng.child("query"), width, width, bias=False)
         self.key = initial.linear(rng.child("key"), width, self.steps * width, bias=False)
         self.value = initial.linear(rng.child("value"), width, self.steps * width, bias=False)
@@ -51,7 +55,7 @@ class DeltaRuleLayer(MixerLayer):
         return self.zeros(batch, self.heads, self.dim, self.dim)
 
     def _steps(self, x: Tensor) -> Tensor:
-        """[batch, time, steps * n] as [batch, time * steps, n]: a token's writes follow one another in time."""
+        """Reshape [batch, time, steps * n] to [batch, time * steps, n]: the writes of a token become time steps."""
         return x.reshape(len(x), x.shape[1] * self.steps, -1)
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
@@ -59,14 +63,14 @@ class DeltaRuleLayer(MixerLayer):
         k = features(self.features, split_heads(self._steps(self.key(x)), self.heads))
         v = split_heads(self._steps(self.value(x)), self.heads)
         beta = self.beta_range * self._steps(self.beta(x)).sigmoid().transpose(1, 2)
-        turns = self.steps + self.reads_before
-        if self.reads_before:  # a token's first turn writes nothing, and is the one that is read
-            k, v, beta = (self._after_a_pause(x) for x in (k, v, beta))
-        o, state = ops.delta_rule(q.repeat_interleave(turns, dim=2), k, v, beta, state, backend=backend)
-        read = 0 if self.reads_before else turns - 1
-        return self.out(join_heads(o[:, :, read::turns])), state
+        per_token = self.steps + self.reads_before
+        if self.reads_before:  # the output is read at an additional first step of each token, which writes nothing
+            k, v, beta = (self._with_empty_step(x) for x in (k, v, beta))
+        o, state = ops.delta_rule(q.repeat_interleave(per_token, dim=2), k, v, beta, state, backend=backend)
+        read = 0 if self.reads_before else per_token - 1
+        return self.out(join_heads(o[:, :, read::per_token])), state
 
-    def _after_a_pause(self, x: Tensor) -> Tensor:
-        """Zeros before each token's writes in [batch, heads, time * steps, ...]."""
+    def _with_empty_step(self, x: Tensor) -> Tensor:
+        """Insert zeros before the writes of each token in [batch, heads, time * steps, ...]."""
         by_token = x.unflatten(2, (-1, self.steps))
         return torch.cat([torch.zeros_like(by_token[:, :, :, :1]), by_token], dim=3).flatten(2, 3)

@@ -1,4 +1,4 @@
-"""Linear maps, norms and tables, applied to every moment alike, by the ops that do them in one kernel on a GPU."""
+"""Linear maps, norms and embeddings of every time step, with operators that need one kernel on a GPU."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor, nn
 from assay import ops
 
 
-def _as_torch(op: str, x: Tensor) -> bool:
-    """Whether there is no kernel to call: then torch's own layer spares the views that an op needs."""
-    return ops.chosen(op, "auto", x.device) == "reference"
+def _as_torch(operator: str, x: Tensor) -> bool:
+    """Whether the operator has no kernel here: then torch's layer avoids the views that the operator needs."""
+    return ops.backend_for(operator, "auto", x.device) == "reference"
 
 
 class Linear(nn.Linear):
-    """torch's, with relu on top if asked for."""
+    """torch's linear layer, with an optional relu."""
 
-    op: ClassVar[str] = "affine"
+    operator: ClassVar[str] = "affine"
     relu = False
 
     def forward(self, x: Tensor) -> Tensor:
-        if _as_torch(self.op, x):
+        if _as_torch(self.operator, x):
             y = super().forward(x)
             return y.relu() if self.relu else y
         bias = self.weight.new_zeros(self.out_features) if self.bias is None else self.bias
@@ -32,27 +32,27 @@ class Linear(nn.Linear):
 
 
 class LayerNorm(nn.LayerNorm):
-    """torch's, over the last axis."""
+    """torch's layer norm, over the last axis."""
 
-    op: ClassVar[str] = "layer_norm"
+    operator: ClassVar[str] = "layer_norm"
 
     def forward(self, x: Tensor) -> Tensor:
-        if _as_torch(self.op, x):
+        if _as_torch(self.operator, x):
             return super().forward(x)
         rows = x.reshape(len(x), 1, -1, x.shape[-1])
         return ops.layer_norm(rows, self.weight[None, None], self.bias[None, None]).reshape(x.shape)
 
 
 class Embedding(nn.Embedding):
-    """torch's. A small table is multiplied with unit vectors: its gradient is a product then, not a scattered sum."""
+    """torch's embedding. A small table is multiplied by one-hot vectors: then its gradient is a matrix product."""
 
-    op: ClassVar[str] = "affine"
+    operator: ClassVar[str] = "affine"
     SMALL: ClassVar[int] = 128
 
     def forward(self, tokens: Tensor) -> Tensor:
         count, width = self.weight.shape
-        if count > self.SMALL or (_as_torch(self.op, tokens) and not torch.compiler.is_compiling()):
+        if count > self.SMALL or (_as_torch(self.operator, tokens) and not torch.compiler.is_compiling()):
             return super().forward(tokens)
-        units = (tokens.reshape(len(tokens), 1, -1, 1) == torch.arange(count, device=tokens.device)).to(self.weight)
-        nothing = self.weight.new_zeros(1, 1, width)
-        return ops.affine(units, self.weight.T[None, None], nothing).reshape(*tokens.shape, width)
+        one_hot = (tokens.reshape(len(tokens), 1, -1, 1) == torch.arange(count, device=tokens.device)).to(self.weight)
+        no_bias = self.weight.new_zeros(1, 1, width)
+        return ops.affine(one_hot, self.weight.T[None, None], no_bias).reshape(*tokens.shape, width)

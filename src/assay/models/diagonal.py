@@ -31,11 +31,11 @@ class DiagonalSsm(Mixer):
 
 
 class DiagonalSsmLayer(MixerLayer):
-    op: ClassVar[str] = "diagonal_scan"
+    operator: ClassVar[str] = "diagonal_scan"
 
-    def __init__(self, made_of: DiagonalSsm, width: int, rng: Rng) -> None:
+    def __init__(self, description: DiagonalSsm, width: int, rng: Rng) -> None:
         super().__init__()
-        N = made_of.states
+        N = description.states
         self.log_decay = nn.Parameter(torch.full((width, N), math.log(0.5)))
         self.frequency = nn.Parameter(math.pi * torch.arange(N, dtype=torch.float32).expand(width, N).clone())
         self.C = initial.normal(rng.child("C"), width, N, 2, std=0.5**0.5)  # real and imaginary parts

@@ -26,7 +26,7 @@ class ElementwiseLstm(Mixer):
 
 
 class ElementwiseLstmLayer(MixerLayer):
-    op: ClassVar[str] = "elementwise_lstm"
+    operator: ClassVar[str] = "elementwise_lstm"
 
     def __init__(self, width: int, rng: Rng) -> None:
         super().__init__()

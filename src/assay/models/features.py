@@ -1,4 +1,4 @@
-"""Feature maps: what turns a projected vector into a key or a query."""
+"""Feature maps: functions from a projected vector to a key or a query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FeatureMap = Literal["elu", "elu-sum", "softmax", "unit", "identity"]
 
 
 def features(name: FeatureMap, z: Tensor) -> Tensor:
-    """`elu`: elu(z) + 1. `elu-sum`: the same, summing to 1. `softmax`: positive, sum 1. `unit`: signed, length 1."""
+    """`elu`: elu(z) + 1. `elu-sum`: the same, divided by its sum. `softmax`. `unit`: z / |z|. `identity`."""
     if name == "elu":
         return F.elu(z) + 1
     if name == "elu-sum":

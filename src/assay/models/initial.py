@@ -1,4 +1,4 @@
-"""Initial parameters, drawn from the stateless generator: the same for a seed on every device, with no global seed."""
+"""Initial parameters from the stateless generator: the same on every device for a seed, without a global seed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def uniform(rng: Rng, *shape: int, bound: float) -> nn.Parameter:
 
 
 def linear(rng: Rng, inputs: int, outputs: int, bias: bool = True, relu: bool = False) -> Linear:
-    """A linear map with torch's own defaults, U(-1/sqrt(inputs), 1/sqrt(inputs)) for weight and bias."""
-    layer: Linear = nn.utils.skip_init(Linear, inputs, outputs, bias=bias)
+    """A linear map with torch's default initialisation, U(-1/sqrt(inputs), 1/sqrt(inputs)) for weight and bias."""
+    layer = Linear(inputs, outputs, bias=bias, device="meta")  # both parameters are set below
     layer.relu = relu
     layer.weight = uniform(rng.child("weight"), outputs, inputs, bound=inputs**-0.5)
     if bias:
@@ -31,11 +31,11 @@ def linear(rng: Rng, inputs: int, outputs: int, bias: bool = True, relu: bool = 
 
 def embedding(rng: Rng, count: int, width: int) -> Embedding:
     """A table of N(0, 1) vectors."""
-    table: Embedding = nn.utils.skip_init(Embedding, count, width)
+    table = Embedding(count, width, device="meta")  # its parameter is set below
     table.weight = normal(rng, count, width)
     return table
 
 
 def log_uniform(rng: Rng, count: int, low: float, high: float) -> Tensor:
-    """Numbers whose logarithm is uniform between those of low and high."""
+    """Numbers between low and high with a uniform logarithm."""
     return torch.exp(rng.uniform(count) * (math.log(high) - math.log(low)) + math.log(low)).float()

@@ -15,7 +15,7 @@ from assay.rng import Rng
 
 
 class LinearAttention(HeadedMixer):
-    """W' = W + v phi(k)^T, o = W' phi(q); where it is `gated`, W' = W + beta v phi(k)^T with beta = sigmoid(w x)."""
+    """W' = W + v phi(k)^T, o = W' phi(q); if `gated`, W' = W + beta v phi(k)^T with beta = sigmoid(w x)."""
 
     kind: ClassVar[str] = "linear-attention"
     added: ClassVar[tuple[str, ...]] = ("gated",)
@@ -27,14 +27,14 @@ class LinearAttention(HeadedMixer):
 
 
 class LinearAttentionLayer(MixerLayer):
-    op: ClassVar[str] = "linear_attention"
+    operator: ClassVar[str] = "linear_attention"
 
-    def __init__(self, made_of: LinearAttention, width: int, rng: Rng) -> None:
+    def __init__(self, description: LinearAttention, width: int, rng: Rng) -> None:
         super().__init__()
-        self.heads, self.features, self.dim = made_of.heads, made_of.features, width // made_of.heads
+        self.heads, self.features, self.dim = description.heads, description.features, width // description.heads
         self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=False)
         self.out = initial.linear(rng.child("out"), width, width, bias=False)
-        self.beta = initial.linear(rng.child("beta"), width, self.heads, bias=False) if made_of.gated else None
+        self.beta = initial.linear(rng.child("beta"), width, self.heads, bias=False) if description.gated else None
 
     def initial_state(self, batch: int) -> State:
         return self.zeros(batch, self.heads, self.dim, self.dim)

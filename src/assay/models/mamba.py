@@ -29,12 +29,12 @@ class SelectiveSsm(Mixer):
 
 
 class SelectiveSsmLayer(MixerLayer):
-    op: ClassVar[str] = "selective_scan"
+    operator: ClassVar[str] = "selective_scan"
 
-    def __init__(self, made_of: SelectiveSsm, width: int, rng: Rng) -> None:
+    def __init__(self, description: SelectiveSsm, width: int, rng: Rng) -> None:
         super().__init__()
-        self.inner, self.states, self.kernel = made_of.expand * width, made_of.states, made_of.convolution
-        self.dim = self.states  # which a kernel holds whole; the channels are independent
+        self.inner, self.states, self.kernel = description.expand * width, description.states, description.convolution
+        self.dim = self.states  # the axis that a kernel does not split; channels are independent
         self.rank = -(-width // 16)
         self.project = initial.linear(rng.child("in"), width, 2 * self.inner, bias=False)
         bound = self.kernel**-0.5

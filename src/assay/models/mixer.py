@@ -1,4 +1,4 @@
-"""What every token mixer has in common: a frozen description, and a layer that runs in parallel or step by step."""
+"""The base classes of mixers: a frozen description, and a layer that runs in parallel or step by step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
@@ -17,10 +17,10 @@ from assay.rng import Rng
 
 
 class MixerLayer(Causal):
-    """Mixes tokens [batch, time, width] along time. A subclass writes `mix` once, for any backend of its op."""
+    """Mixes tokens [batch, time, width] along time. A subclass defines `mix` for all backends of its operator."""
 
-    op: ClassVar[str] = ""  # the recurrence it calls, if any
-    dim: int = 1  # the head size of that recurrence: a kernel may have a limit to it
+    operator: ClassVar[str] = ""  # the name of its operator in `assay.ops`, if any
+    dim: int = 1  # the head size of that operator, which a kernel may limit
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         raise NotImplementedError
@@ -40,17 +40,17 @@ class Mixer(Description, ABC):
     def build(self, width: int, rng: Rng) -> MixerLayer: ...
 
     def check(self, width: int) -> None:
-        """Raise ValueError where this mixer cannot have this width."""
+        """Raise ValueError if this mixer cannot have this width."""
 
 
 class HeadedMixer(Mixer):
-    """A mixer that gives each of its heads an equal slice of the width."""
+    """A mixer with heads, each on an equal slice of the width."""
 
     heads: Annotated[int, Field(ge=1)] = 4
 
     @property
-    def turns(self) -> bool:
-        """Whether queries and keys are turned pair by pair, which takes an even head size."""
+    def rotates(self) -> bool:
+        """Whether queries and keys are rotated in pairs, which needs an even head size."""
         return False
 
     def check(self, width: int) -> None:
@@ -59,7 +59,7 @@ class HeadedMixer(Mixer):
             lower = width - width % heads
             nearest = " or ".join(str(w) for w in (lower, lower + heads) if w > 0)
             raise ValueError(f"a width of {width} is not divisible by {heads} heads; {nearest} would be")
-        if self.turns and width // heads % 2:
+        if self.rotates and width // heads % 2:
             raise ValueError(f"rotary positions need an even head size; {width} / {heads} = {width // heads} is odd")
 
 
@@ -71,6 +71,6 @@ def join_heads(x: Float[Tensor, "batch heads time dim"]) -> Float[Tensor, "batch
     return x.transpose(1, 2).flatten(2)
 
 
-def places(start: Tensor, time: int) -> Tensor:
-    """Positions start, start + 1, ..."""
+def positions_from(start: Int[Tensor, ""], time: int) -> Int[Tensor, "time"]:
+    """The positions start, start + 1, ..."""
     return start + torch.arange(time, device=start.device)

@@ -1,4 +1,4 @@
-"""Positions: added to the embedding (sinusoidal, learned) or turned into queries and keys (rotary)."""
+"""Positions: added to the embedding (sinusoidal, learned) or rotations of queries and keys (rotary)."""
 
 from __future__ import annotations
 
@@ -11,41 +11,42 @@ from assay.models import initial
 from assay.rng import Rng
 
 
-def _angles(places: Int[Tensor, "time"], pairs: int, like: Tensor) -> Float[Tensor, "time pairs"]:
-    rates = 10000.0 ** (-torch.arange(pairs, device=places.device, dtype=torch.float64) / pairs)
-    return (places[:, None] * rates).to(like)
+def _angles(positions: Int[Tensor, "time"], pairs: int, x: Tensor) -> Float[Tensor, "time pairs"]:
+    rates = 10000.0 ** (-torch.arange(pairs, device=positions.device, dtype=torch.float64) / pairs)
+    return (positions[:, None] * rates).to(x)
 
 
 class Sinusoidal(nn.Module):
     """Sines in the first half of the features, cosines in the second (Vaswani et al. 2017); any length."""
 
-    def forward(self, x: Float[Tensor, "batch time width"], places: Int[Tensor, "time"]) -> Tensor:
-        angles = _angles(places, (x.shape[-1] + 1) // 2, x)
+    def forward(self, x: Float[Tensor, "batch time width"], positions: Int[Tensor, "time"]) -> Tensor:
+        angles = _angles(positions, (x.shape[-1] + 1) // 2, x)
         return x + torch.cat([angles.sin(), angles.cos()], dim=-1)[:, : x.shape[-1]]
 
 
-class Learned(nn.Module):
-    """A trained vector for every position up to `longest`."""
+class PositionTable(nn.Module):
+    """A trainable vector for every position up to `longest` (`positions` = learned)."""
 
     def __init__(self, longest: int, width: int, rng: Rng) -> None:
         super().__init__()
         self.table = initial.normal(rng, longest, width)
 
-    def forward(self, x: Float[Tensor, "batch time width"], places: Int[Tensor, "time"]) -> Tensor:
-        return x + self.table[places]
+    def forward(self, x: Float[Tensor, "batch time width"], positions: Int[Tensor, "time"]) -> Tensor:
+        return x + self.table[positions]
 
 
-def check_learned(longest: int, wanted: int) -> None:
-    if wanted > longest:
+def check_table(longest: int, length: int) -> None:
+    """Raise BadInput if inputs of a length need more positions than a table has."""
+    if length > longest:
         raise BadInput(
-            f"inputs of {wanted} tokens are beyond the {longest} positions of the learned table; "
-            f"set model.longest={wanted} or choose other positions"
+            f"inputs of {length} tokens are beyond the {longest} positions of the learned table; "
+            f"set model.longest={length} or choose other positions"
         )
 
 
-def rotate(x: Float[Tensor, "batch heads time dim"], places: Int[Tensor, "time"]) -> Tensor:
-    """Turn each pair (x_i, x_{i + dim/2}) by an angle that grows with the position (Su et al. 2021)."""
+def rotate(x: Float[Tensor, "batch heads time dim"], positions: Int[Tensor, "time"]) -> Tensor:
+    """Rotate each pair (x_i, x_{i + dim/2}) by an angle proportional to the position (Su et al. 2021)."""
     first, second = x.chunk(2, -1)
-    angles = _angles(places, first.shape[-1], x)
+    angles = _angles(positions, first.shape[-1], x)
     sin, cos = angles.sin(), angles.cos()
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)

@@ -1,4 +1,4 @@
-"""The recurrent delta rule (Irie et al. 2021): the delta rule with feedback of each head's last output."""
+"""The recurrent delta rule (Irie et al. 2021): the delta rule with feedback of the last output of each head."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from assay.rng import Rng
 class RecurrentDelta(HeadedMixer):
     """q, k = softmax(q^x + R_q h), softmax(k^x + R_k h), v = v^x + R_v h, beta = sigmoid(b^x + r_b h), h = tanh(o).
 
-    Where it is `additive` it has the feedback without the delta rule: W' = W + beta v k^T.
+    If `additive`, it has the feedback without the delta rule: W' = W + beta v k^T.
     """
 
     kind: ClassVar[str] = "recurrent-delta"
@@ -28,12 +28,12 @@ class RecurrentDelta(HeadedMixer):
 
 
 class RecurrentDeltaLayer(MixerLayer):
-    op: ClassVar[str] = "recurrent_delta"
+    operator: ClassVar[str] = "recurrent_delta"
 
-    def __init__(self, made_of: RecurrentDelta, width: int, rng: Rng) -> None:
+    def __init__(self, description: RecurrentDelta, width: int, rng: Rng) -> None:
         super().__init__()
-        self.heads, self.dim = heads, d = made_of.heads, width // made_of.heads
-        self.additive = made_of.additive
+        self.heads, self.dim = heads, d = description.heads, width // description.heads
+        self.additive = description.additive
         self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=False)
         self.beta = initial.linear(rng.child("beta"), width, heads, bias=False)
         self.out = initial.linear(rng.child("out"), width, width, bias=False)

@@ -1,4 +1,4 @@
-"""The mixers and the named models: a model is one file's class, one recipe in `zoo.py`, and its lines here."""
+"""The registries of mixers and of named models. A model is a mixer, a recipe in `zoo.py`, and its lines here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIXERS = Registry(
     {
         "attention": Entry("attention:Attention", "softmax attention"),
         "linear-attention": Entry("linear_attention:LinearAttention", "additive fast weights"),
-        "delta-rule": Entry("delta_rule:DeltaRule", "fast weights that correct what they wrote"),
+        "delta-rule": Entry("delta_rule:DeltaRule", "fast weights with error correction"),
         "recurrent-delta": Entry("recurrent_delta:RecurrentDelta", "the delta rule with feedback"),
         "srwm": Entry("srwm:Srwm", "a weight matrix that modifies itself"),
         "elman": Entry("rnn:Elman", "the plain recurrent network"),
@@ -65,21 +65,23 @@ def read_mixer(data: Any) -> Any:
 
 
 def named_model(name: str, /, **options: Any) -> Architecture:
-    """A named model with its options, or anybody's own as `module:factory`."""
+    """A named model with its options, or a user's model as `module:factory`."""
     from assay.models.skeleton import Architecture, Foreign
 
     if ":" in name and name not in MODELS.entries:
-        own = import_path(name)
-        if not callable(own):
+        factory = import_path(name)
+        if not callable(factory):
             raise BadInput(f"'{name}' is not a model: it should be a class or function that makes a torch module")
-        return own(**options) if isinstance(own, type) and issubclass(own, Architecture) else Foreign.of(own, **options)
+        if isinstance(factory, type) and issubclass(factory, Architecture):
+            return factory(**options)
+        return Foreign.of(factory, **options)
     recipe = MODELS.load(name)
     parameters = inspect.signature(recipe).parameters
     for option in options:
         if option not in parameters:
             raise BadInput(f"{name} has no option '{option}'{suggestion(option, parameters)}")
-    made: Architecture = recipe(**options)
-    return made
+    model: Architecture = recipe(**options)
+    return model
 
 
 def read_model(data: Any) -> Any:

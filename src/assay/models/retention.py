@@ -11,18 +11,18 @@ from torch import Tensor
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
-from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, places, split_heads
+from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, positions_from, split_heads
 from assay.models.positions import rotate
 from assay.rng import Rng
 
 
 class Retention(HeadedMixer):
-    """W' = gamma W + v k^T, o = W' q, gamma = 1 - 2^(-5 - head); heads normalised, gated by swish."""
+    """W' = gamma W + v k^T, o = W' q, gamma = 1 - 2^(-5 - head); normalised heads, gated by swish."""
 
     kind: ClassVar[str] = "retention"
 
     @property
-    def turns(self) -> bool:
+    def rotates(self) -> bool:
         return True
 
     def build(self, width: int, rng: Rng) -> RetentionLayer:
@@ -30,11 +30,11 @@ class Retention(HeadedMixer):
 
 
 class RetentionLayer(MixerLayer):
-    op: ClassVar[str] = "retention"
+    operator: ClassVar[str] = "retention"
 
-    def __init__(self, made_of: Retention, width: int, rng: Rng) -> None:
+    def __init__(self, description: Retention, width: int, rng: Rng) -> None:
         super().__init__()
-        self.heads, self.dim = made_of.heads, width // made_of.heads
+        self.heads, self.dim = description.heads, width // description.heads
         self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=False)
         self.gate = initial.linear(rng.child("gate"), width, width, bias=False)
         self.out = initial.linear(rng.child("out"), width, width, bias=False)
@@ -46,8 +46,8 @@ class RetentionLayer(MixerLayer):
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         W, start = state
         q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
-        here = places(start, x.shape[1])
-        q, k = rotate(q, here), rotate(k, here) * self.dim**-0.5
+        positions = positions_from(start, x.shape[1])
+        q, k = rotate(q, positions), rotate(k, positions) * self.dim**-0.5
         decay = 1 - 2.0 ** (-5 - torch.arange(self.heads, device=x.device, dtype=x.dtype))
         o, W = ops.retention(q, k, v, decay, W, backend=backend)
         y = join_heads(F.layer_norm(o, (self.dim,)))

@@ -1,4 +1,4 @@
-"""The classical recurrent networks: Elman (tanh or relu), GRU, LSTM. The output is the hidden state itself."""
+"""The classical recurrent networks: Elman (tanh or relu), GRU, LSTM. The output is the hidden state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from assay.rng import Rng
 
 
 class RnnLayer(MixerLayer):
-    """Input weights W and a recurrent weight R for some gates, initialised as torch initialises its own."""
+    """Input weights W and recurrent weights R of all gates, initialised like torch's recurrent layers."""
 
     gates: ClassVar[int]
 
@@ -47,19 +47,19 @@ class Elman(Mixer):
 
 
 class ElmanLayer(RnnLayer):
-    op: ClassVar[str] = "elman"
+    operator: ClassVar[str] = "elman"
     gates: ClassVar[int] = 1
 
-    def __init__(self, made_of: Elman, width: int, rng: Rng) -> None:
+    def __init__(self, description: Elman, width: int, rng: Rng) -> None:
         super().__init__(width, rng)
-        self.relu = made_of.activation == "relu"
+        self.relu = description.activation == "relu"
 
     def recur(self, a: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         return ops.elman(a, self.R, state, relu=self.relu, backend=backend)
 
 
 class Gru(Mixer):
-    """The gated recurrent unit (Cho et al. 2014), with torch's placing of the reset gate."""
+    """The gated recurrent unit (Cho et al. 2014), with the reset gate applied as in torch."""
 
     kind: ClassVar[str] = "gru"
 
@@ -68,7 +68,7 @@ class Gru(Mixer):
 
 
 class GruLayer(RnnLayer):
-    op: ClassVar[str] = "gru"
+    operator: ClassVar[str] = "gru"
     gates: ClassVar[int] = 3
 
     def __init__(self, width: int, rng: Rng) -> None:
@@ -89,7 +89,7 @@ class Lstm(Mixer):
 
 
 class LstmLayer(RnnLayer):
-    op: ClassVar[str] = "lstm"
+    operator: ClassVar[str] = "lstm"
     gates: ClassVar[int] = 4
 
     def initial_state(self, batch: int) -> State:

@@ -1,4 +1,4 @@
-"""The one shared residual stack: embedding, blocks of mixer and feed-forward, and a linear read-out."""
+"""The residual stack that all mixers share: embedding, blocks of mixer and feed-forward, and a linear read-out."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from assay.description import BadInput, Description, digest, suggestion
 from assay.models import initial
 from assay.models.causal import Causal, State
 from assay.models.dense import LayerNorm
-from assay.models.mixer import Mixer, MixerLayer, places
-from assay.models.positions import Learned, Sinusoidal, check_learned
+from assay.models.mixer import Mixer, MixerLayer, positions_from
+from assay.models.positions import PositionTable, Sinusoidal, check_table
 from assay.models.registry import read_mixer
 from assay.registry import import_path
 from assay.rng import Rng
@@ -26,7 +26,7 @@ Mix = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
 class Architecture(Description):
-    """A frozen description of a whole model. `build` makes the machine; equal seeds make equal machines."""
+    """A frozen description of a whole model. `build` makes the module; equal seeds give equal parameters."""
 
     name: str
 
@@ -35,14 +35,14 @@ class Architecture(Description):
         raise NotImplementedError
 
     def check_length(self, longest: int) -> None:
-        """Raise BadInput where the model cannot read inputs of this length."""
+        """Raise BadInput if the model cannot read inputs of this length."""
 
 
 class Stack(Architecture):
-    """Mixers in any order, one per layer, in one residual stream.
+    """One mixer per layer, in any order, in one residual stream.
 
     `norm`: `pre` x + M(LN x); `post` LN(x + M x); `none` x + M x; `carry` LN(x) + M(x), as published for the SRWM.
-    `ff`: hidden units of the feed-forward part as a multiple of the width, 0 for none.
+    `ff`: hidden units of the feed-forward part as a multiple of the width; 0 for no such part.
     """
 
     kind: ClassVar[str] = "stack"
@@ -53,7 +53,7 @@ class Stack(Architecture):
     residual: bool = True
     final_norm: bool = False
     positions: Literal["none", "sinusoidal", "learned"] = "none"
-    longest: Annotated[int, Field(ge=1, le=2**20)] = LONGEST  # of a learned table
+    longest: Annotated[int, Field(ge=1, le=2**20)] = LONGEST  # the number of learned positions
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -68,20 +68,20 @@ class Stack(Architecture):
 
     def check_length(self, longest: int) -> None:
         if self.positions == "learned":
-            check_learned(self.longest, longest)
+            check_table(self.longest, longest)
 
 
 class Block(Causal):
-    """One layer: a mixer, then a feed-forward part, each with its residual connection and norm."""
+    """One layer: a mixer, then a feed-forward part, each with a residual connection and a norm."""
 
-    def __init__(self, made_of: Stack, mixer: Mixer, rng: Rng) -> None:
+    def __init__(self, description: Stack, mixer: Mixer, rng: Rng) -> None:
         super().__init__()
-        width, self.norm, self.residual = made_of.width, made_of.norm, made_of.residual
+        width, self.norm, self.residual = description.width, description.norm, description.residual
         self.mixer: MixerLayer = mixer.build(width, rng.child("mixer"))
         self.mixer_norm = nn.Identity() if self.norm == "none" else LayerNorm(width)
         self.ff: nn.Module | None = None
-        if made_of.ff:
-            hidden = made_of.ff * width
+        if description.ff:
+            hidden = description.ff * width
             self.ff_norm = nn.Identity() if self.norm == "none" else LayerNorm(width)
             self.ff = nn.Sequential(
                 initial.linear(rng.child("ff", 1), width, hidden, relu=True),
@@ -92,8 +92,7 @@ class Block(Causal):
         return self.mixer.initial_state(batch)
 
     def _run(self, x: Tensor, state: State, mix: Mix) -> tuple[Tensor, State]:
-        inside = self.mixer_norm(x) if self.norm == "pre" else x
-        y, state = mix(inside, state)
+        y, state = mix(self.mixer_norm(x) if self.norm == "pre" else x, state)
         if self.residual:
             y = (self.mixer_norm(x) if self.norm == "carry" else x) + y
         x = self.mixer_norm(y) if self.norm == "post" else y
@@ -114,27 +113,27 @@ class Block(Causal):
 
 
 class Model(Causal):
-    """Tokens (or real features) to logits. Its state is (position, the blocks' states)."""
+    """A module from tokens (or real-valued features) to logits. Its state is (position, states of the blocks)."""
 
-    def __init__(self, made_of: Stack, vocab: int, features: int, answers: int, rng: Rng) -> None:
+    def __init__(self, description: Stack, vocab: int, features: int, answers: int, rng: Rng) -> None:
         super().__init__()
-        width = made_of.width
+        width = description.width
         self.embed = (
             initial.linear(rng.child("embed"), features, width)
             if features
             else initial.embedding(rng.child("embed"), vocab, width)
         )
         self.positions: nn.Module | None = None
-        if made_of.positions == "sinusoidal":
+        if description.positions == "sinusoidal":
             self.positions = Sinusoidal()
-        elif made_of.positions == "learned":
-            self.positions = Learned(made_of.longest, width, rng.child("positions"))
+        elif description.positions == "learned":
+            self.positions = PositionTable(description.longest, width, rng.child("positions"))
         self.blocks = nn.ModuleList(
-            Block(made_of, mixer, rng.child("block", i)) for i, mixer in enumerate(made_of.mixers)
+            Block(description, mixer, rng.child("block", i)) for i, mixer in enumerate(description.mixers)
         )
-        self.final_norm = LayerNorm(width) if made_of.final_norm else nn.Identity()
+        self.final_norm = LayerNorm(width) if description.final_norm else nn.Identity()
         self.read_out = initial.linear(rng.child("read_out"), width, answers)
-        self.check_length = made_of.check_length
+        self.check_length = description.check_length
 
     def _zero(self) -> Tensor:
         return torch.zeros((), dtype=torch.int64, device=self.read_out.weight.device)
@@ -142,39 +141,39 @@ class Model(Causal):
     def initial_state(self, batch: int) -> State:
         return self._zero(), tuple(block.initial_state(batch) for block in self.blocks)  # type: ignore[operator]
 
-    def _embed(self, x: Tensor, start: Tensor, begins: bool = False) -> Tensor:
-        """x [batch, time, ...] embedded, from position `start` on; that it is 0 need not be asked where it begins."""
+    def _embed(self, x: Tensor, start: Tensor, at_zero: bool = False) -> Tensor:
+        """Embed x [batch, time, ...], whose first position is `start`; `at_zero` avoids a read from the device."""
         embedded: Tensor = self.embed(x)
         if self.positions is None:
             return embedded
-        self.check_length((0 if begins else int(start)) + x.shape[1])
-        placed: Tensor = self.positions(embedded, places(start, x.shape[1]))
-        return placed
+        self.check_length((0 if at_zero else int(start)) + x.shape[1])
+        with_positions: Tensor = self.positions(embedded, positions_from(start, x.shape[1]))
+        return with_positions
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         start, states = state
-        h, after = self._embed(x[:, None], start)[:, 0], []
-        for block, before in zip(self.blocks, states, strict=True):
-            h, new = block.step(h, before)  # type: ignore[operator]
-            after.append(new)
-        return self.read_out(self.final_norm(h)), (start + 1, tuple(after))
+        h, new_states = self._embed(x[:, None], start)[:, 0], []
+        for block, block_state in zip(self.blocks, states, strict=True):
+            h, new_state = block.step(h, block_state)  # type: ignore[operator]
+            new_states.append(new_state)
+        return self.read_out(self.final_norm(h)), (start + 1, tuple(new_states))
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         start, states = (self._zero(), (None,) * len(self.blocks)) if state is None else state
-        h, after = self._embed(x, start, begins=state is None), []
-        for block, before in zip(self.blocks, states, strict=True):
-            h, new = block(h, before)
-            after.append(new)
-        return self.read_out(self.final_norm(h)), (start + x.shape[1], tuple(after))
+        h, new_states = self._embed(x, start, at_zero=state is None), []
+        for block, block_state in zip(self.blocks, states, strict=True):
+            h, new_state = block(h, block_state)
+            new_states.append(new_state)
+        return self.read_out(self.final_norm(h)), (start + x.shape[1], tuple(new_states))
 
     def state_floats(self, length: int) -> int:
         return sum(block.state_floats(length) for block in self.blocks)  # type: ignore[operator]
 
 
 class Foreign(Architecture):
-    """Anybody's module: `path` names a class or function that takes (vocab, features, answers, **options).
+    """A user's module: `path` names a class or function that takes (vocab, features, answers, **options).
 
-    It maps tokens to logits [batch, time, answers], alone or first in a tuple. Its source is part of the digest.
+    The module gives logits [batch, time, answers], alone or first in a tuple. Its source is part of the digest.
     """
 
     kind: ClassVar[str] = "foreign"
@@ -184,7 +183,7 @@ class Foreign(Architecture):
 
     @classmethod
     def of(cls, factory: Callable[..., nn.Module], /, **options: Any) -> Foreign:
-        """The description of a class or function that can be imported."""
+        """The description of an importable class or function."""
         path = f"{getattr(factory, '__module__', '?')}:{getattr(factory, '__qualname__', '?')}"
         try:
             parameters = inspect.signature(factory).parameters
@@ -199,7 +198,7 @@ class Foreign(Architecture):
                 raise BadInput(f"{factory.__qualname__} has no option '{option}'{suggestion(option, parameters)}")
         try:
             source = digest(inspect.getsource(factory))
-        except (OSError, TypeError):  # typed at a prompt: there is no source to look at
+        except (OSError, TypeError):  # defined at a prompt: there is no source
             source = ""
         return cls(name=path, path=path, options=options, source=source)
 

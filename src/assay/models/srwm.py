@@ -15,10 +15,10 @@ from assay.rng import Rng
 
 
 class Srwm(HeadedMixer):
-    """Per head, on its slice of the input; the initial matrices are learned. y is read before or after the write.
+    """One matrix per head, on its slice of the input. y is read before or after the write.
 
-    Parts that are `fixed`, by their letters y, q, k, b, are learned and not modified on the way. The published
-    beginning is a small W_q (`q_scale`) and a w_b around -1 (`b_mean`).
+    The initial matrices are trainable. Parts in `fixed` (letters of yqkb) are not modified while reading an input.
+    As published, W_q is small at initialisation (`q_scale`) and w_b is around -1 (`b_mean`).
     """
 
     kind: ClassVar[str] = "srwm"
@@ -33,31 +33,31 @@ class Srwm(HeadedMixer):
 
 
 class SrwmLayer(MixerLayer):
-    op: ClassVar[str] = "srwm"
+    operator: ClassVar[str] = "srwm"
 
-    def __init__(self, made_of: Srwm, width: int, rng: Rng) -> None:
+    def __init__(self, description: Srwm, width: int, rng: Rng) -> None:
         super().__init__()
-        self.heads, self.read_after_write = made_of.heads, made_of.reading == "after"
-        self.fixed = made_of.fixed
+        self.heads, self.read_after_write = description.heads, description.reading == "after"
+        self.fixed = description.fixed
         self.dim = d = width // self.heads
         self.W_y = initial.normal(rng.child("W_y"), 1, self.heads, d, d, std=d**-0.5)
-        self.W_q = initial.normal(rng.child("W_q"), 1, self.heads, d, d, std=made_of.q_scale * d**-0.5)
+        self.W_q = initial.normal(rng.child("W_q"), 1, self.heads, d, d, std=description.q_scale * d**-0.5)
         self.W_k = initial.normal(rng.child("W_k"), 1, self.heads, d, d, std=d**-0.5)
-        self.w_b = initial.normal(rng.child("w_b"), 1, self.heads, d, 4, std=d**-0.5, mean=made_of.b_mean)
+        self.w_b = initial.normal(rng.child("w_b"), 1, self.heads, d, 4, std=d**-0.5, mean=description.b_mean)
         self.out = initial.linear(rng.child("out"), width, width, bias=False)
 
     def initial_state(self, batch: int) -> State:
-        return tuple(W.expand(batch, *W.shape[1:]) for W in self._learned)
+        return tuple(W.expand(batch, *W.shape[1:]) for W in self._initial_matrices)
 
     @property
-    def _learned(self) -> State:
+    def _initial_matrices(self) -> State:
         return self.W_y, self.W_q, self.W_k, self.w_b
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
-        """From the beginning all rows have one state: the op need not read a copy for each."""
-        return self.mix(x, self._learned if state is None else state, "auto")
+        """Without a state, all rows share the initial one, and the operator does not need a copy per row."""
+        return self.mix(x, self._initial_matrices if state is None else state, "auto")
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
-        how = {"read_after_write": self.read_after_write, "fixed": self.fixed}
-        y, state = ops.srwm(split_heads(x, self.heads), state, backend=backend, **how)  # type: ignore[arg-type]
+        read = self.read_after_write
+        y, state = ops.srwm(split_heads(x, self.heads), state, read_after_write=read, fixed=self.fixed, backend=backend)
         return self.out(join_heads(y)), state

@@ -1,13 +1,17 @@
-"""Every named model as a recipe for one stack.
+"""Every named model, as a function that gives a `Stack`.
 
-`paper` is what the authors' published code computes, quirks included: each model with its own feature map, norm and
-reading order. `controlled` puts every mixer into the same skeleton (pre-norm, feed-forward, no biases in projections),
-with the same feature map (softmax) and the same reading order (after the write), so that the update rule is the only
-thing that differs. The models of other papers have only one convention here: pre-norm in the shared skeleton.
+The convention `paper` is exactly what the authors' published code computes: each model with its own feature map, norm
+and reading order. `controlled` puts every mixer into the same skeleton (pre-norm, feed-forward, no biases in
+projections), with the same feature map (softmax) and the same reading order (after the write), so that only the update
+rule differs. Models of other papers have one convention: pre-norm in the shared skeleton.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from assay.description import BadInput, suggestion
@@ -30,8 +34,45 @@ Reading = Literal["before", "after"]
 Positions = Literal["none", "sinusoidal", "learned", "rotary"]
 
 
-def _paper(convention: str) -> bool:
-    return _one_of("convention", convention, get_args(Convention)) == "paper"
+@dataclass(frozen=True)
+class ByConvention:
+    """A default value that depends on the convention; a recipe decorated with `conventions` gets the value."""
+
+    paper: Any
+    controlled: Any
+
+    def __str__(self) -> str:
+        return f"{self.paper} (paper), {self.controlled} (controlled)"
+
+
+def by_convention(paper: Any, controlled: Any) -> Any:
+    """A default value that depends on the convention, typed so that any option can have it."""
+    return ByConvention(paper, controlled)
+
+
+TRANSFORMER_NORM = by_convention(paper="post", controlled="pre")
+LINEAR_FEATURES = by_convention(paper="elu", controlled="softmax")
+DELTA_FEATURES = by_convention(paper="elu-sum", controlled="softmax")
+SRWM_NORM = by_convention(paper="carry", controlled="pre")
+SRWM_READING = by_convention(paper="before", controlled="after")
+RNN_WIDTH = by_convention(paper=128, controlled=64)
+RNN_LAYERS = by_convention(paper=1, controlled=2)
+
+
+def conventions(recipe: Callable[..., Stack]) -> Callable[..., Stack]:
+    """Check a recipe's option `convention`, and replace missing options by their defaults in that convention."""
+    signature = inspect.signature(recipe)
+    defaults = {p.name: p.default for p in signature.parameters.values() if isinstance(p.default, ByConvention)}
+
+    @functools.wraps(recipe)
+    def stack(*args: Any, **options: Any) -> Stack:
+        arguments = signature.bind(*args, **options).arguments
+        convention = _one_of("convention", arguments.get("convention", "paper"), get_args(Convention))
+        missing = {name: getattr(default, convention) for name, default in defaults.items()}
+        chosen = {name: value for name, value in arguments.items() if value is not None or name not in defaults}
+        return recipe(**missing | chosen)
+
+    return stack
 
 
 def _one_of(name: str, value: str, valid: tuple[str, ...]) -> str:
@@ -46,68 +87,67 @@ def _layers(mixer: Mixer, layers: int) -> tuple[Mixer, ...]:
     return (mixer,) * layers
 
 
+@conventions
 def transformer(
     width: int = 64,
     heads: int = 4,
     layers: int = 2,
     ff: int = 4,
-    norm: Norm | None = None,
+    norm: Norm = TRANSFORMER_NORM,
     positions: Positions = "none",
     longest: int = 1024,
     convention: Convention = "paper",
 ) -> Stack:
     """Paper: post-norm, biases, a final norm, no positions."""
-    paper = _paper(convention)
+    paper = convention == "paper"
     _one_of("positions", positions, get_args(Positions))
     return Stack(
         name="transformer",
         mixers=_layers(Attention(heads=heads, bias=paper, rotary=positions == "rotary"), layers),
         width=width,
         ff=ff,
-        norm=("post" if paper else "pre") if norm is None else norm,
+        norm=norm,
         final_norm=paper,
         positions="none" if positions == "rotary" else positions,
         longest=longest,
     )
 
 
+@conventions
 def linear_transformer(
     width: int = 64,
     heads: int = 4,
     layers: int = 2,
     ff: int = 4,
     norm: Norm = "pre",
-    features: FeatureMap | None = None,
+    features: FeatureMap = LINEAR_FEATURES,
     gated: bool = False,
     convention: Convention = "paper",
 ) -> Stack:
-    """Paper: elu(z) + 1, every write with full strength; `gated`, with one in (0, 1) that the token decides."""
-    usual: FeatureMap = "elu" if _paper(convention) else "softmax"
-    features = usual if features is None else features
+    """Paper: features elu(z) + 1, writes without a gate. If `gated`, each token computes the strength of its write."""
     mixers = _layers(LinearAttention(heads=heads, features=features, gated=gated), layers)
     return Stack(name="linear-transformer", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
+@conventions
 def delta_net(
     width: int = 64,
     heads: int = 4,
     layers: int = 2,
     ff: int = 4,
     norm: Norm = "pre",
-    features: FeatureMap | None = None,
+    features: FeatureMap = DELTA_FEATURES,
     beta: Literal[1, 2] = 1,
     reading: Reading = "after",
     convention: Convention = "paper",
 ) -> Stack:
-    """Paper: elu(z) + 1 made to sum to 1, beta in (0, 1), read after the write."""
-    usual: FeatureMap = "elu-sum" if _paper(convention) else "softmax"
-    features = usual if features is None else features
+    """Paper: features elu(z) + 1 divided by their sum, beta in (0, 1), read after the write."""
     mixers = _layers(DeltaRule(heads=heads, features=features, beta=beta, reading=reading), layers)
     return Stack(name="delta-net", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
 def delta_net_signed(width: int = 64, heads: int = 4, layers: int = 2, ff: int = 4, norm: Norm = "pre") -> Stack:
-    """Beta in (0, 2) and signed unit-length keys: transitions reach the reflections."""
+    """Beta in (0, 2) and signed keys of unit length: transitions can be reflections."""
     mixers = _layers(DeltaRule(heads=heads, features="unit", beta=2), layers)
     return Stack(name="delta-net-signed", mixers=mixers, width=width, ff=ff, norm=norm)
 
@@ -115,11 +155,12 @@ def delta_net_signed(width: int = 64, heads: int = 4, layers: int = 2, ff: int =
 def delta_product(
     width: int = 64, heads: int = 4, layers: int = 2, ff: int = 4, norm: Norm = "pre", steps: int = 2
 ) -> Stack:
-    """`steps` signed delta steps per token: products of reflections."""
+    """`steps` signed delta steps per token: transitions are products of reflections."""
     mixers = _layers(DeltaRule(heads=heads, features="unit", beta=2, steps=steps), layers)
     return Stack(name="delta-product", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
+@conventions
 def recurrent_delta(
     width: int = 64,
     heads: int = 4,
@@ -129,66 +170,59 @@ def recurrent_delta(
     additive: bool = False,
     convention: Convention = "paper",
 ) -> Stack:
-    """Both conventions agree: softmax features, pre-norm, read after the write. Additive: feedback alone."""
-    _paper(convention)
+    """Both conventions are the same: softmax features, pre-norm, read after the write.
+
+    If `additive`, the update is additive instead of the delta rule.
+    """
     mixers = _layers(RecurrentDelta(heads=heads, additive=additive), layers)
     return Stack(name="recurrent-delta", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
+@conventions
 def srwm(
     width: int = 64,
     heads: int = 4,
     layers: int = 2,
     ff: int = 4,
-    norm: Norm | None = None,
-    reading: Reading | None = None,
+    norm: Norm = SRWM_NORM,
+    reading: Reading = SRWM_READING,
     fixed: str = "",
     q_scale: float = 0.01,
     b_mean: float = -1.0,
     convention: Convention = "paper",
 ) -> Stack:
-    """Paper: the mixer sees the un-normed stream, the norm is carried beside it, and y is read before the write.
+    """Paper: the mixer reads the stream without norm, the residual is the normed stream, y is read before the write.
 
-    Parts that are `fixed` (letters of yqkb) do not modify themselves; `q_scale` and `b_mean` say how W_q and w_b begin.
+    Parts in `fixed` (letters of yqkb) do not modify themselves; `q_scale` and `b_mean` set the initial W_q and w_b.
     """
-    paper = _paper(convention)
-    if reading is None:
-        reading = "before" if paper else "after"
-    return Stack(
-        name="srwm",
-        mixers=_layers(Srwm(heads=heads, reading=reading, fixed=fixed, q_scale=q_scale, b_mean=b_mean), layers),
-        width=width,
-        ff=ff,
-        norm=("carry" if paper else "pre") if norm is None else norm,
-    )
+    mixer = Srwm(heads=heads, reading=reading, fixed=fixed, q_scale=q_scale, b_mean=b_mean)
+    return Stack(name="srwm", mixers=_layers(mixer, layers), width=width, ff=ff, norm=norm)
 
 
-def _recurrent(name: str, mixer: Mixer, width: int | None, layers: int | None, convention: str) -> Stack:
-    """Paper: an embedding of 128 numbers, one layer and the read-out, with nothing around them."""
-    if _paper(convention):
-        mixers = _layers(mixer, 1 if layers is None else layers)
-        bare: dict[str, Any] = {"ff": 0, "norm": "none", "residual": False}
-        return Stack(name=name, mixers=mixers, width=128 if width is None else width, **bare)
-    return Stack(
-        name=name,
-        mixers=_layers(mixer, 2 if layers is None else layers),
-        width=64 if width is None else width,
-    )
+def _recurrent(name: str, mixer: Mixer, width: int, layers: int, convention: Convention) -> Stack:
+    """Paper: an embedding, recurrent layers and the read-out, without feed-forward parts, norms and residuals."""
+    mixers = _layers(mixer, layers)
+    if convention == "paper":
+        return Stack(name=name, mixers=mixers, width=width, ff=0, norm="none", residual=False)
+    return Stack(name=name, mixers=mixers, width=width)
 
 
-def lstm(width: int | None = None, layers: int | None = None, convention: Convention = "paper") -> Stack:
+@conventions
+def lstm(width: int = RNN_WIDTH, layers: int = RNN_LAYERS, convention: Convention = "paper") -> Stack:
     """Long short-term memory."""
     return _recurrent("lstm", Lstm(), width, layers, convention)
 
 
-def elementwise_lstm(width: int | None = None, layers: int | None = None, convention: Convention = "paper") -> Stack:
+@conventions
+def elementwise_lstm(width: int = RNN_WIDTH, layers: int = RNN_LAYERS, convention: Convention = "paper") -> Stack:
     """The LSTM with element-wise recurrence."""
     return _recurrent("e-lstm", ElementwiseLstm(), width, layers, convention)
 
 
+@conventions
 def elman(
-    width: int | None = None,
-    layers: int | None = None,
+    width: int = RNN_WIDTH,
+    layers: int = RNN_LAYERS,
     activation: Literal["tanh", "relu"] = "tanh",
     convention: Convention = "paper",
 ) -> Stack:
@@ -196,7 +230,8 @@ def elman(
     return _recurrent("elman", Elman(activation=activation), width, layers, convention)
 
 
-def gru(width: int | None = None, layers: int | None = None, convention: Convention = "paper") -> Stack:
+@conventions
+def gru(width: int = RNN_WIDTH, layers: int = RNN_LAYERS, convention: Convention = "paper") -> Stack:
     """The gated recurrent unit."""
     return _recurrent("gru", Gru(), width, layers, convention)
 
@@ -208,13 +243,13 @@ def retnet(width: int = 64, heads: int = 4, layers: int = 2, ff: int = 4, norm: 
 
 
 def dss(width: int = 64, layers: int = 2, states: int = 16, ff: int = 0, norm: Norm = "pre") -> Stack:
-    """Diagonal state-space layers; their own gated output map takes the place of a feed-forward part."""
+    """Diagonal state-space layers; they have a gated output map instead of a feed-forward part."""
     mixers = _layers(DiagonalSsm(states=states), layers)
     return Stack(name="dss", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
 def mamba(width: int = 64, layers: int = 2, states: int = 16, ff: int = 0, norm: Norm = "pre") -> Stack:
-    """Selective state-space layers without feed-forward part, and a final norm."""
+    """Selective state-space layers without feed-forward parts, and a final norm."""
     mixers = _layers(SelectiveSsm(states=states), layers)
     return Stack(name="mamba", mixers=mixers, width=width, ff=ff, norm=norm, final_norm=True)
 

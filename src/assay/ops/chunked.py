@@ -1,7 +1,7 @@
 """Parallel forms of the recurrences that have one, chunk by chunk, in plain PyTorch.
 
-Within a chunk everything is matrix products; from chunk to chunk the state is carried. Each equals the fold of its step
-in `reference.py` up to rounding.
+Within a chunk everything is matrix products; from chunk to chunk the state is carried. Each equals the reference of its
+operator up to rounding.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from assay.ops.reference import per_row
+from assay.ops.products import per_row
 
 CHUNK = 64
 

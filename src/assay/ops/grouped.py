@@ -1,4 +1,4 @@
-"""Gradients of weights that a group's rows share, from what a kernel writes anyway: one matrix product, no atomics."""
+"""Gradients of weights that the rows of a group share, as matrix products over a kernel's outputs: no atomic sums."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from torch import Tensor
 
 
 def before(first: Tensor, outputs: Tensor) -> Tensor:
-    """What each step saw: the first state, then all outputs but the last."""
+    """The state before each step: the first state, then all outputs but the last."""
     return torch.cat([first[:, :, None].to(outputs.dtype), outputs[:, :, :-1]], dim=2)
 
 
 def weight_gradient(dz: Tensor, x: Tensor, groups: int) -> Tensor:
-    """The gradient of R in z = R x: sum over a group's rows and time of dz x^T, [groups, heads, out, in].
+    """The gradient of R in z = R x: the sum of dz x^T over the rows of a group and time, [groups, heads, out, in].
 
-    Row by row and then summed where that takes less memory than to bring a group's rows together.
+    Computed row by row and then summed, where that takes less memory than a copy with the rows of a group together.
     """
     T, size = x.shape[2], dz.shape[3] + x.shape[3]
     if dz.shape[3] * x.shape[3] < T * size:

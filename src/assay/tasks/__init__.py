@@ -1,4 +1,4 @@
-"""What is asked. A task is one file's class and one line here."""
+"""The registry of tasks. A task is a class in a file of this package and one line here."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ TASKS = Registry(
 
 
 def task_class(name: str) -> type[Task]:
-    """The class of a task by its name, or of a user's own as `module:Class`."""
+    """The class of a task by its name, or of a user's task as `module:Class`."""
     from assay.tasks.task import Task
 
-    found: type[Task] = TASKS.load_class(name, Task)
-    return found
+    loaded: type[Task] = TASKS.load_class(name, Task)
+    return loaded
 
 
 def named_task(name: str, /, **options: Any) -> Task:
@@ -59,6 +59,12 @@ def named_task(name: str, /, **options: Any) -> Task:
     return task_class(name)(**options)
 
 
+def example_task(name: str) -> Task:
+    """A task by name, with default options and with example values for required ones."""
+    loaded = task_class(name)
+    return loaded(**loaded.example)
+
+
 def read_task(data: Any) -> Any:
-    """A task from its plain data; anything else is left as it is."""
+    """A task from its plain data; other values are returned unchanged."""
     return task_class(str(data.get("kind")))(**data) if isinstance(data, dict) else data

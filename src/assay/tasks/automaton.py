@@ -1,4 +1,4 @@
-"""Finite automata: the oracle of every regular task, and the uniform sampler of any regular language."""
+"""Finite automata: the oracle of every regular task, and a uniform sampler for any regular language."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from assay.rng import Rng
-from assay.tasks.task import DEAD, Task, placed
+from assay.tasks.task import DEAD, Task, on_device
 
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """A Moore machine: `moves[state, symbol]` is the next state, `says[state]` the answer given there."""
+    """A Moore machine: `moves[state, symbol]` is the next state, `outputs[state]` the answer in a state."""
 
     moves: Int[Tensor, "states symbols"]
-    says: Int[Tensor, "states"]
+    outputs: Int[Tensor, "states"]
     start: int = 0
 
     @cached_property
     def _table(self) -> Int[Tensor, "entries"]:
-        """The moves in one row, with a first column for padding."""
+        """The flattened moves, with a first column for padding."""
         stay = torch.arange(len(self.moves))[:, None]
         return torch.cat([stay, self.moves], dim=1).flatten()
 
     def states(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-        """The state after every token; padding stays where it is."""
+        """The state after every token; padding does not change the state."""
         symbols = self.moves.shape[1]
-        table = placed(self._table, inputs.device)
+        table = on_device(self._table, inputs.device)
         state = torch.full_like(inputs[:, 0], self.start)
         visited = []
         for token in inputs.T.contiguous():
@@ -44,13 +44,13 @@ class Machine:
         return torch.stack(visited, dim=1)
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-        return placed(self.says, inputs.device)[self.states(inputs)]
+        return on_device(self.outputs, inputs.device)[self.states(inputs)]
 
 
 class Walks:
-    """Uniform draws from the words of exactly a given length that lead a machine from its start to a final state."""
+    """Uniform draws from the words of a given length that lead a machine from its start to a final state."""
 
-    def __init__(self, machine: Machine, final: Float[Tensor, "states"]) -> None:
+    def __init__(self, machine: Machine, final: Bool[Tensor, "states"]) -> None:
         self.machine = machine
         # log_counts[l][state]: how many words of length l lead from the state to a final one.
         self.log_counts = [final.double().log()]
@@ -61,12 +61,12 @@ class Walks:
             self.log_counts.append(self.log_counts[-1][self.machine.moves].logsumexp(-1))
 
     def log2_count(self, length: int) -> float:
-        """The logarithm of the number of words of this length; minus infinity where there are none."""
+        """The logarithm of the number of words of this length; minus infinity if there are none."""
         self._count_to(length)
         return float(self.log_counts[length][self.machine.start]) / math.log(2)
 
     def choices(self, length: int, device: torch.device) -> Float[Tensor, "lengths states symbols"]:
-        """Cumulative probabilities of the next symbol, by the number of symbols that follow it."""
+        """Cumulative probabilities of the next symbol, indexed by the number of symbols after it."""
         if device not in self._choices or len(self._choices[device]) < length:
             self._count_to(length)
             self._choices[device] = self._cumulative(length).to(device)
@@ -76,29 +76,29 @@ class Walks:
         logs = torch.stack([counts[self.machine.moves] for counts in self.log_counts[:length]])
         weights = logs.softmax(-1).nan_to_num(0.0)
         total = weights.cumsum(-1)
-        # Rounding must never let a draw fall behind the last symbol that is possible.
+        # Despite rounding, a draw must never fall behind the last possible symbol.
         possible_later = weights.flip(-1).cumsum(-1).flip(-1) - weights > 0
         return torch.where(possible_later, total, 1.0)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         count, symbols = self.machine.moves.shape
         choices = self.choices(width, lengths.device).flatten(0, 1)
-        moves = placed(self.machine.moves, lengths.device).flatten()
+        moves = on_device(self.machine.moves, lengths.device).flatten()
         uniform = rng.uniform(width).T.contiguous()
         state = torch.full_like(lengths, self.machine.start)
         tokens = []
         for t in range(width):
-            to_come = (lengths - (t + 1)).clamp(min=0)
-            symbol = (uniform[t, :, None] >= choices[to_come * count + state]).sum(-1).clamp_(max=symbols - 1)
+            remaining = (lengths - (t + 1)).clamp(min=0)
+            symbol = (uniform[t, :, None] >= choices[remaining * count + state]).sum(-1).clamp_(max=symbols - 1)
             state = moves[state * symbols + symbol]
             tokens.append(symbol + 1)
         return torch.stack(tokens, dim=1)
 
 
 class RegularTask(Task):
-    """Membership of every prefix in a regular language: 0, 1 or dead. Strings are drawn from the language.
+    """Membership of every prefix in a regular language: 0, 1 or dead.
 
-    At each length every word of the language is equally likely.
+    Inputs are words of the language; all words of a length are equally likely.
     """
 
     @property
@@ -112,7 +112,7 @@ class RegularTask(Task):
 
     @property
     def answers(self) -> tuple[str, ...]:
-        return ("0", "1", DEAD) if (self.machine.says == 2).any() else ("0", "1")
+        return ("0", "1", DEAD) if (self.machine.outputs == 2).any() else ("0", "1")
 
     @cached_property
     def machine(self) -> Machine:
@@ -126,7 +126,7 @@ class RegularTask(Task):
 
     @cached_property
     def words(self) -> Walks:
-        return Walks(self.machine, self.machine.says == 1)
+        return Walks(self.machine, self.machine.outputs == 1)
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
         return self.machine.answer(inputs)
@@ -151,23 +151,23 @@ class Dfa(RegularTask):
     """
 
     kind: ClassVar[str] = "dfa"
+    example: ClassVar[dict[str, Any]] = {"alphabet": "ab", "table": ((0, 1), (1, 0)), "accept": (1,)}
     alphabet: Annotated[str, Field(min_length=1)]
     table: tuple[tuple[int, ...], ...]
     accept: tuple[int, ...]
 
     @model_validator(mode="after")
-    def _whole(self) -> Dfa:
+    def _complete(self) -> Dfa:
         count = len(self.table)
         if len(set(self.alphabet)) != len(self.alphabet):
             raise ValueError(f"dfa: alphabet '{self.alphabet}' names a symbol twice")
         for state, row in enumerate(self.table):
             if len(row) != len(self.alphabet):
                 raise ValueError(f"dfa: state {state} has {len(row)} moves for {len(self.alphabet)} symbols")
-        inside = range(count)
-        wrong = [n for row in (*self.table, self.accept) for n in row if n not in inside]
+        wrong = [state for row in (*self.table, self.accept) for state in row if state not in range(count)]
         if wrong or not self.accept:
-            said = f"there is no state {wrong[0]}" if wrong else "no state accepts"
-            raise ValueError(f"dfa: {said}; the states are 0 to {count - 1}")
+            problem = f"there is no state {wrong[0]}" if wrong else "no state accepts"
+            raise ValueError(f"dfa: {problem}; the states are 0 to {count - 1}")
         return self
 
     @property
@@ -184,15 +184,16 @@ class Dfa(RegularTask):
 
 
 class Regex(RegularTask):
-    """Any regular expression (`|`, `*`, `+`, `?`, `{n}`, brackets), by way of its minimal automaton.
+    """Any regular expression (`|`, `*`, `+`, `?`, `{n}`, brackets), through its minimal automaton.
 
     >>> Regex(pattern="(ab)*").explain("ababb")
     '0101!'
     """
 
     kind: ClassVar[str] = "regex"
+    example: ClassVar[dict[str, Any]] = {"pattern": "(a|b)*abb"}
     pattern: Annotated[str, Field(min_length=1)]
-    alphabet: str = ""  # symbols beyond those that the pattern names
+    alphabet: str = ""  # symbols in addition to those of the pattern
 
     @model_validator(mode="after")
     def _compiles(self) -> Regex:
@@ -205,21 +206,21 @@ class Regex(RegularTask):
         from automata.fa.dfa import DFA
         from automata.fa.nfa import NFA
 
-        counts_left_out = re.sub(r"\{[^}]*\}", "", self.pattern)
-        letters = {c for c in counts_left_out if c.isalnum() or c == "#"} | set(self.alphabet)
+        without_counts = re.sub(r"\{[^}]*\}", "", self.pattern)
+        letters = {c for c in without_counts if c.isalnum() or c == "#"} | set(self.alphabet)
         if not all(c.isalnum() or c == "#" for c in letters):
             raise ValueError(f"regex: alphabet {self.alphabet!r} may have letters, digits and # only")
         try:
             nfa = NFA.from_regex(self.pattern, input_symbols=letters)
         except (AutomatonException, RegexException) as error:
-            said = str(error).splitlines()[0]
-            raise ValueError(f"regex: {self.pattern!r} is not a regular expression: {said}") from None
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"regex: {self.pattern!r} is not a regular expression: {reason}") from None
         dfa = DFA.from_nfa(nfa, minify=True).to_complete()
         if not dfa.final_states or not letters:
             raise ValueError(f"regex: {self.pattern!r} has no words")
         alphabet = tuple(sorted(letters))
         moves = dfa.transitions
-        order = [dfa.initial_state]  # breadth first: an order that depends on the language alone
+        order = [dfa.initial_state]  # breadth first: the order depends only on the language
         for state in order:
             order += dict.fromkeys(moves[state][c] for c in alphabet if moves[state][c] not in order)
         number = {state: i for i, state in enumerate(order)}

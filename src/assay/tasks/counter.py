@@ -1,4 +1,4 @@
-"""Counter languages: a^n b^n and its longer siblings."""
+"""Counter languages: a^n b^n, a^n b^n c^n and a^n b^n c^n d^n."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EqualCounts(Task):
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """`first or second letter` (named by the next free letter), each later letter alone, end, dead."""
+        """The first or the second letter (named by the next free letter), each later letter, the end (T), dead."""
         return (chr(ord(self.letters[-1]) + 1), *self.letters[1:], "T", DEAD)
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
@@ -32,18 +32,18 @@ class EqualCounts(Task):
         n, now = counts[0], counts.gather(0, (inputs - 1).clamp(min=0)[None])[0]
         before = counts.gather(0, (inputs - 2).clamp(min=0)[None])[0]
         first = inputs == 1
-        # A letter is legal while the one before it is complete and it has not itself been used up.
+        # A letter is legal if there are n of the letter before it and at most n of itself.
         legal = torch.where(first, counts[1:].sum(0) == 0, (before == n) & (now <= n))
         dead = ((~legal) & (inputs > 0)).cumsum(1) > 0
-        said = torch.where(first, 0, torch.where(now < n, inputs - 1, inputs))
-        return torch.where(dead, k + 1, said)
+        following = torch.where(first, 0, torch.where(now < n, inputs - 1, inputs))
+        return torch.where(dead, k + 1, following)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         n = lengths[:, None] // len(self.letters)
         return torch.arange(width, device=lengths.device) // n.clamp(min=1) + 1
 
     def log2_inputs(self, length: int) -> float:
-        return 0.0  # one word a length
+        return 0.0  # one word per length
 
     def fits(self, length: int) -> bool:
         return length > 0 and length % len(self.letters) == 0

@@ -1,4 +1,4 @@
-"""Bracket languages: Dyck-1, shuffles of it, Dyck-1 with resets, and Dyck of bounded depth."""
+"""Bracket languages: Dyck-1, shuffles of Dyck-1, Dyck-1 with resets, and Dyck of bounded depth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine
-from assay.tasks.task import DEAD, Task, placed
+from assay.tasks.task import DEAD, Task, on_device
 
 OPENING, CLOSING = "([{<", ")]}>"
 
@@ -22,19 +22,19 @@ OPENING, CLOSING = "([{<", ")]}>"
 def dyck_steps(lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
     """Steps +1 and -1 of a uniformly random Dyck word of each (even) length.
 
-    The cycle lemma: of the 2n + 1 rotations of a sequence of n ups and n + 1 downs, exactly one is a Dyck word and a
-    last down. So shuffle, rotate to behind the first minimum, and drop that last down.
+    The cycle lemma: of the 2n + 1 rotations of a sequence of n ups and n + 1 downs, exactly one is a Dyck word followed
+    by a down. So shuffle, rotate so that the sequence begins after its first minimum, and drop the last down.
     """
-    places = torch.arange(width + 1, device=lengths.device)
-    inside = places <= lengths[:, None]
+    time = torch.arange(width + 1, device=lengths.device)
+    inside = time <= lengths[:, None]
     order = rng.words(width + 1).where(inside, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
-    ups = (places < (lengths // 2)[:, None]).long() * 2 - 1
+    ups = (time < (lengths // 2)[:, None]).long() * 2 - 1
     steps = torch.zeros_like(order).scatter(1, order, ups)
-    # argmin may return any of several minima: weigh ties by place, so that it is the first on every device.
-    heights = steps.cumsum(1).where(inside, width) * (width + 1) + places
-    behind_minimum = heights.argmin(dim=1, keepdim=True) + 1
-    turned = (behind_minimum + places[:-1]) % (lengths[:, None] + 1)
-    return steps.gather(1, turned)
+    # argmin may return any of several minima: positions break ties, so that every device returns the first.
+    heights = steps.cumsum(1).where(inside, width) * (width + 1) + time
+    after_minimum = heights.argmin(dim=1, keepdim=True) + 1
+    rotated = (after_minimum + time[:-1]) % (lengths[:, None] + 1)
+    return steps.gather(1, rotated)
 
 
 def log2_catalan(n: int) -> float:
@@ -43,7 +43,7 @@ def log2_catalan(n: int) -> float:
 
 
 class Dyck1(Task):
-    """Well-nested brackets of one type: 1 where a bracket is open. Every Dyck word of a length is equally likely.
+    """Well-nested brackets of one type: 1 if a bracket is open. All Dyck words of a length are equally likely.
 
     >>> Dyck1().explain("(())")
     '1110'
@@ -70,10 +70,10 @@ class Dyck1(Task):
 
 
 class Shuffle(Task):
-    """Interleaved Dyck-1 words of k bracket types: one bit per type, 1 where one of it is open (the first type first).
+    """Interleaved Dyck-1 words of k bracket types: one bit per type, 1 if a bracket of that type is open.
 
-    Each of the length / 2 pairs gets a uniform type, the types are shuffled over the positions, and every type's own
-    brackets are a uniformly random Dyck word. So `([)]` occurs.
+    Each of the length / 2 pairs gets a uniform type, the types are shuffled over the positions, and the brackets of
+    each type are a uniformly random Dyck word. So `([)]` occurs.
 
     >>> Shuffle(k=2).explain("[[([])]]")
     '01 01 11 11 11 01 01 00'
@@ -91,31 +91,30 @@ class Shuffle(Task):
         return (*map("".join, product("01", repeat=self.k)), DEAD)
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-        said = torch.zeros_like(inputs)
+        bits = torch.zeros_like(inputs)
         dead = torch.zeros_like(inputs, dtype=torch.bool)
         for i in range(self.k):
             depth = ((inputs == 2 * i + 1).long() - (inputs == 2 * i + 2).long()).cumsum(1)
             dead |= depth.cummin(1).values < 0
-            said = 2 * said + (depth > 0)
-        return torch.where(dead, 2**self.k, said)
+            bits = 2 * bits + (depth > 0)
+        return torch.where(dead, 2**self.k, bits)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
-        places = torch.arange(width, device=lengths.device)
-        inside = places < lengths[:, None]
+        inside = torch.arange(width, device=lengths.device) < lengths[:, None]
         pairs = rng.child("types").integers((width + 1) // 2, self.k)
         order = rng.child("order").words(width).where(inside, torch.iinfo(torch.int64).max)
         order = order.argsort(dim=1, stable=True)
         types = torch.zeros_like(order).scatter(1, order, pairs.repeat_interleave(2, dim=1)[:, :width])
         tokens = torch.zeros_like(order)
         for i in range(self.k):
-            mine = (types == i) & inside
-            steps = dyck_steps(mine.sum(1), rng.child("word", i), width)
-            step = steps.gather(1, (mine.cumsum(1) - 1).clamp(min=0))
-            tokens = torch.where(mine, torch.where(step > 0, 2 * i + 1, 2 * i + 2), tokens)
+            of_type = (types == i) & inside
+            steps = dyck_steps(of_type.sum(1), rng.child("word", i), width)
+            step = steps.gather(1, (of_type.cumsum(1) - 1).clamp(min=0))
+            tokens = torch.where(of_type, torch.where(step > 0, 2 * i + 1, 2 * i + 2), tokens)
         return tokens
 
     def log2_inputs(self, length: int) -> float:
-        """C(n) for one type; C(n) C(n + 1) for two, and more for more (C: the Catalan numbers)."""
+        """C(n) inputs for one type, C(n) C(n + 1) for two, and more for more types (C: the Catalan numbers)."""
         n = length // 2
         return log2_catalan(n) + (log2_catalan(n + 1) if self.k > 1 else 0.0)
 
@@ -124,10 +123,10 @@ class Shuffle(Task):
 
 
 class ResetDyck1(Task):
-    """Dyck-1 in which the symbol 1 forgets all that came before it (also a mistake).
+    """Dyck-1 in which the symbol 1 is a reset: everything before it is forgotten, also a mistake.
 
-    Every token is a reset with probability 1/10. Between resets the depth is a random walk that turns up at 0; what
-    follows the last reset is a uniformly random Dyck word (where its length is odd, its first token is a reset too).
+    Every token is a reset with probability 1/10. Between resets the depth is a random walk reflected at 0; the rest
+    after the last reset is a uniformly random Dyck word (if its length is odd, its first token is a reset too).
 
     >>> ResetDyck1().explain("(((1()")
     '111010'
@@ -142,46 +141,46 @@ class ResetDyck1(Task):
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
         resets = inputs == 3
         height = ((inputs == 1).long() - (inputs == 2).long()).cumsum(1)
-        ground = _at_last(resets, height)
-        # Each stretch lies far below the one before it, so that one running minimum serves them all.
-        fall = 2 * inputs.shape[1] * resets.cumsum(1)
-        lowest = (height - fall).cummin(1).values + fall
-        return torch.where(lowest < ground, 2, (height > ground).long())
+        base = _at_last(resets, height)
+        # Each segment between resets is shifted far below the one before it: one running minimum serves all segments.
+        shift = 2 * inputs.shape[1] * resets.cumsum(1)
+        lowest = (height - shift).cummin(1).values + shift
+        return torch.where(lowest < base, 2, (height > base).long())
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
-        places = torch.arange(width, device=lengths.device)
-        resets = (rng.child("resets").integers(width, 10) == 0) & (places < lengths[:, None])
-        last = torch.where(resets, places + 1, 0).amax(1)  # where the last stretch begins
+        time = torch.arange(width, device=lengths.device)
+        resets = (rng.child("resets").integers(width, 10) == 0) & (time < lengths[:, None])
+        last = torch.where(resets, time + 1, 0).amax(1)  # the beginning of the last segment
         odd = (lengths - last) % 2
-        resets |= (places == last[:, None]) & (odd == 1)[:, None]
+        resets |= (time == last[:, None]) & (odd == 1)[:, None]
         last = (last + odd)[:, None]
-        # A walk's distance from where it began is a walk that turns up at 0.
+        # The distance of a random walk from its start is a walk reflected at 0.
         coins = torch.where(resets, 0, rng.child("walk").integers(width, 2) * 2 - 1)
         heights = coins.cumsum(1)
         depth = (heights - _at_last(resets, heights)).abs()
         up = depth > torch.nn.functional.pad(depth[:, :-1], (1, 0))
         word = dyck_steps(lengths - last[:, 0], rng.child("word"), width)
-        up_last = word.gather(1, (places - last).clamp(min=0)) > 0
-        return torch.where(resets, 3, torch.where(torch.where(places < last, up, up_last), 1, 2))
+        up_last = word.gather(1, (time - last).clamp(min=0)) > 0
+        return torch.where(resets, 3, torch.where(torch.where(time < last, up, up_last), 1, 2))
 
     def log2_inputs(self, length: int) -> float:
-        return length - 1.0  # a reset or a bracket at every place, and a reset at the end
+        return length - 1.0  # a reset or a bracket at every position, and a reset at the end
 
 
 def _at_last(marks: Bool[Tensor, "rows time"], values: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-    """At every position the value at the last mark up to there, 0 before the first."""
-    places = torch.arange(marks.shape[1], device=marks.device)
-    last = torch.where(marks, places, -1).cummax(1).values
+    """At every position the value at the last mark up to it, 0 before the first mark."""
+    time = torch.arange(marks.shape[1], device=marks.device)
+    last = torch.where(marks, time, -1).cummax(1).values
     return torch.where(last >= 0, values.gather(1, last.clamp(min=0)), 0)
 
 
 class BoundedDyck(Task):
-    """Dyck-(k, D): well-nested brackets of k types, at most D deep; accept or reject, asked at the last position.
+    """Dyck-(k, D): well-nested brackets of k types, at most D deep. The answer, accept or reject, is at the end.
 
-    Half of the strings are words: a random walk on depths 0 to D that closes at the end, with uniform types. The other
-    half are not: `corrupted` changes 1 to length/10 positions of a word (half of them to another type, half from open
-    to close or back); `count-balanced` exchanges two closing brackets of different types, or the first and the last
-    bracket where there are none, so that no count of symbols gives it away.
+    Half of the inputs are words: a random walk on depths 0 to D that ends at 0, with uniform types. The other half are
+    negatives: `corrupted` changes 1 to length/10 positions of a word (half of them to another type, half from open to
+    close or back); `count-balanced` exchanges two closing brackets of different types, or the first and the last
+    bracket if there are none, so that counts of symbols do not tell them from words.
 
     >>> BoundedDyck(k=2, depth=2).explain("([])[]")
     '.....1'
@@ -192,7 +191,7 @@ class BoundedDyck(Task):
     """
 
     kind: ClassVar[str] = "bounded-dyck"
-    asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
+    answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
     train_lengths: ClassVar[tuple[int, int]] = (20, 100)
     k: Annotated[int, Field(ge=1, le=4)] = 2
@@ -211,7 +210,7 @@ class BoundedDyck(Task):
 
     @cached_property
     def machine(self) -> Machine:
-        """One state per stack, and a last one for rejection."""
+        """One state per stack, and a last state that rejects."""
         stacks = [stack for d in range(self.depth + 1) for stack in product(range(self.k), repeat=d)]
         number = {stack: i for i, stack in enumerate(stacks)}
         reject = len(stacks)
@@ -221,79 +220,78 @@ class BoundedDyck(Task):
                 moves[i, 2 * kind] = number.get((*stack, kind), reject)
                 if stack and stack[-1] == kind:
                     moves[i, 2 * kind + 1] = number[stack[:-1]]
-        says = torch.zeros(reject + 1, dtype=torch.int64)
-        says[number[()]] = 1
-        return Machine(moves, says)
+        outputs = torch.zeros(reject + 1, dtype=torch.int64)
+        outputs[number[()]] = 1
+        return Machine(moves, outputs)
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
         return self.machine.answer(inputs)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         words = self._words(lengths, rng.child("words"), width)
-        spoil = self._corrupt if self.negatives == "corrupted" else self._exchange
-        spoilt = spoil(words, lengths, rng.child("negatives"))
-        return torch.where(rng.child("label").integers(1, 2) == 1, words, spoilt)
+        make_negatives = self._corrupt if self.negatives == "corrupted" else self._exchange
+        negatives = make_negatives(words, lengths, rng.child("negatives"))
+        return torch.where(rng.child("label").integers(1, 2) == 1, words, negatives)
 
     def _words(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
-        to_come = (lengths - torch.arange(width, device=lengths.device)[:, None]).clamp_(0, self.depth)
-        chance = to_come * 2 + rng.child("walk").integers(width, 2).T
-        table = placed(self._walk, lengths.device).flatten()
+        remaining = (lengths - torch.arange(width, device=lengths.device)[:, None]).clamp_(0, self.depth)
+        choices = remaining * 2 + rng.child("walk").integers(width, 2).T
+        table = on_device(self._walk, lengths.device).flatten()
         depth = torch.zeros_like(lengths)
         walk = []
-        for row in chance:
-            depth = table[row * (self.depth + 1) + depth]
+        for choice in choices:
+            depth = table[choice * (self.depth + 1) + depth]
             walk.append(depth)
         depths = torch.stack(walk, dim=1)
         up = depths > torch.nn.functional.pad(depths[:, :-1], (1, 0))
         types = rng.child("types").integers(width, self.k)
-        # A bracket at some level has the type of the last one that opened there.
+        # A closing bracket has the type of the last bracket opened at its level.
         for level in range(1, self.depth + 1):
-            here = depths + (~up).long() == level
-            types = torch.where(here, _at_last(here & up, types), types)
+            at_level = depths + (~up).long() == level
+            types = torch.where(at_level, _at_last(at_level & up, types), types)
         return 2 * types + torch.where(up, 1, 2)
 
     @cached_property
-    def _walk(self) -> Int[Tensor, "to_come coin depths"]:
-        """The next depth, by the tokens to come (up to `depth`), a coin and the depth now."""
+    def _walk(self) -> Int[Tensor, "remaining coin depths"]:
+        """The next depth, indexed by the number of remaining tokens (up to `depth`), a coin and the current depth."""
         depth = torch.arange(self.depth + 1)
-        to_come, coin = depth[:, None, None], torch.arange(2)[:, None]
-        may_open = (depth < self.depth) & (depth < to_come)
+        remaining, coin = depth[:, None, None], torch.arange(2)[:, None]
+        may_open = (depth < self.depth) & (depth < remaining)
         return torch.where((depth == 0) | (may_open & (coin == 1)), depth + 1, depth - 1)
 
     def _corrupt(self, words: Tensor, lengths: Tensor, rng: Rng) -> Int[Tensor, "rows time"]:
         width = words.shape[1]
-        inside = torch.arange(width, device=words.device) < lengths[:, None]
-        how_many = rng.child("count").integers(1, (lengths // 10).clamp(min=1)[:, None]) + 1
+        time = torch.arange(width, device=words.device).expand_as(words)
+        inside = time < lengths[:, None]
+        count = rng.child("count").integers(1, (lengths // 10).clamp(min=1)[:, None]) + 1
         order = rng.child("places").words(width).where(inside, torch.iinfo(torch.int64).max)
-        places = torch.arange(width, device=words.device).expand_as(words)
-        rank = torch.zeros_like(words).scatter(1, order.argsort(dim=1, stable=True), places)
+        rank = torch.zeros_like(words).scatter(1, order.argsort(dim=1, stable=True), time)
         flipped = (words - 1) // 2 * 2 + (words % 2) + 1
         swapped = flipped
         if self.k > 1:
             other = ((words - 1) // 2 + 1 + rng.child("types").integers(width, self.k - 1)) % self.k
             swapped = 2 * other + 2 - words % 2
         change = torch.where(rng.child("how").integers(width, 2) == 1, swapped, flipped)
-        spoilt = torch.where(rank < how_many, change, words)
-        # Several changes can cancel; one alone never leaves a word a word.
-        still_words = self.solve(spoilt.where(inside, 0)).amax(1, keepdim=True) == 1
-        return torch.where((rank < 1) | ((rank < how_many) & ~still_words), change, words)
+        changed = torch.where(rank < count, change, words)
+        # Several changes can cancel, but a word with one change is never a word.
+        still_words = self.solve(changed.where(inside, 0)).amax(1, keepdim=True) == 1
+        return torch.where((rank < 1) | ((rank < count) & ~still_words), change, words)
 
     def _exchange(self, words: Tensor, lengths: Tensor, rng: Rng) -> Int[Tensor, "rows time"]:
         width = words.shape[1]
-        places = torch.arange(width, device=words.device)
-        closing = (words % 2 == 0) & (places < lengths[:, None])
-        chance = rng.words(width)
+        closing = (words % 2 == 0) & (torch.arange(width, device=words.device) < lengths[:, None])
+        priority = rng.words(width)
         lowest = torch.iinfo(torch.int64).min
-        one = torch.where(closing, chance, lowest).argmax(dim=1, keepdim=True)
-        another_type = closing & (words != words.gather(1, one))
-        two = torch.where(another_type, chance, lowest).argmax(dim=1, keepdim=True)
-        lonely = ~another_type.any(1, keepdim=True)
-        one, two = one.where(~lonely, 0), torch.where(lonely, lengths[:, None] - 1, two)
-        spoilt = words.scatter(1, one, words.gather(1, two))
-        return spoilt.scatter(1, two, words.gather(1, one))
+        first = torch.where(closing, priority, lowest).argmax(dim=1, keepdim=True)
+        other_type = closing & (words != words.gather(1, first))
+        second = torch.where(other_type, priority, lowest).argmax(dim=1, keepdim=True)
+        one_type = ~other_type.any(1, keepdim=True)
+        first, second = first.where(~one_type, 0), torch.where(one_type, lengths[:, None] - 1, second)
+        exchanged = words.scatter(1, first, words.gather(1, second))
+        return exchanged.scatter(1, second, words.gather(1, first))
 
     def log2_inputs(self, length: int) -> float:
-        """The words, which are fewer than the others: walks that end at depth 0, and a type for every pair."""
+        """Counts the words, which are fewer than the negatives: closed walks, and a type for every pair."""
         return math.log2(_closed_walks(self.depth, 1 << length.bit_length())[length]) + length // 2 * math.log2(self.k)
 
     def fits(self, length: int) -> bool:
@@ -307,7 +305,7 @@ class BoundedDyck(Task):
 
 @cache
 def _closed_walks(depth: int, longest: int) -> list[int]:
-    """How many walks of each length go from 0 to 0 and stay between 0 and the depth."""
+    """The number of walks of each length from 0 to 0 that stay between 0 and the depth."""
     walks, closed = [1, *[0] * depth], [1]
     for _ in range(longest):
         walks = [below + above for below, above in zip([0, *walks[:-1]], [*walks[1:], 0], strict=True)]

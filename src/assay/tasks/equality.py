@@ -1,4 +1,4 @@
-"""Two strings, one after the other: equal? copied? disjoint? (Bhattamishra et al. 2024)"""
+"""Questions about two strings x # y: equal, copied, disjoint (Bhattamishra et al. 2024)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import Field
 from torch import Tensor
 
 from assay.rng import Rng
-from assay.tasks.task import DEAD, IGNORE, Task, columns, real, symbols_named
+from assay.tasks.task import DEAD, IGNORE, Task, columns, symbols_named, unpadded
 
 
 class TwoStrings(Task):
-    """x # y with x and y of equal length. Symbols are tokens 1 to `alphabet`, # is the token behind them."""
+    """x # y with x and y of equal length. Symbols are tokens 1 to `alphabet`, # is token `alphabet` + 1."""
 
     alphabet: int
     train_lengths: ClassVar[tuple[int, int]] = (3, 51)
@@ -29,15 +29,15 @@ class TwoStrings(Task):
         return inputs == self.alphabet + 1
 
     def partner(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-        """Behind the first #, the symbol of x at the same place; 0 where there is none."""
+        """After the first #, the symbol of x at the same position; 0 if there is none."""
         middle = torch.where(self.marks(inputs), columns(inputs), inputs.shape[1]).amin(1, keepdim=True)
-        place = columns(inputs) - middle - 1
-        return inputs.gather(1, place.clamp(min=0)).where((place >= 0) & (place < middle), 0)
+        position = columns(inputs) - middle - 1
+        return inputs.gather(1, position.clamp(min=0)).where((position >= 0) & (position < middle), 0)
 
     def well_formed(self, inputs: Int[Tensor, "rows time"]) -> Bool[Tensor, "rows time"]:
         """Whether the prefix is x # y with one # and halves of equal length."""
         marks = self.marks(inputs).cumsum(1)
-        behind = ((marks == 1) & real(inputs)).cumsum(1)
+        behind = ((marks == 1) & unpadded(inputs)).cumsum(1)
         return (marks == 1) & (columns(inputs) + 1 == 2 * behind - 1)
 
     def fits(self, length: int) -> bool:
@@ -50,23 +50,23 @@ class TwoStrings(Task):
         return rng.integers(width // 2, self.alphabet) + 1
 
     def join(self, lengths: Tensor, x: Tensor, y: Tensor, width: int) -> Int[Tensor, "rows time"]:
-        """x # y, each half as long as the row's length says."""
+        """x # y, with halves that fit each row's length."""
         n = (lengths // 2)[:, None]
-        places = torch.arange(width, device=lengths.device)
-        first = x.gather(1, places.clamp(max=x.shape[1] - 1).expand(len(x), -1))
-        second = y.gather(1, (places - n - 1).clamp(0, y.shape[1] - 1))
-        return torch.where(places < n, first, torch.where(places == n, self.alphabet + 1, second))
+        time = torch.arange(width, device=lengths.device)
+        first = x.gather(1, time.clamp(max=x.shape[1] - 1).expand(len(x), -1))
+        second = y.gather(1, (time - n - 1).clamp(0, y.shape[1] - 1))
+        return torch.where(time < n, first, torch.where(time == n, self.alphabet + 1, second))
 
 
 class Decision(TwoStrings):
-    """A yes or no about the two strings, asked at the end; half of the draws are yes."""
+    """A yes/no question about the two strings, answered at the end; half of the inputs are positives."""
 
-    asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
+    answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
 
 
 class Equality(Decision):
-    """1 where both halves are the same string."""
+    """1 if both halves are the same string."""
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
         partner = self.partner(inputs)
@@ -75,7 +75,7 @@ class Equality(Decision):
 
 
 class EqualityRandom(Equality):
-    """x # y: is y = x? In a negative y is another random string (where it happens to equal x, one symbol changes).
+    """x # y: is y = x? In a negative y is another random string (if it equals x by chance, one symbol is changed).
 
     >>> EqualityRandom().explain("0110#0110")
     '........1'
@@ -113,14 +113,14 @@ class EqualityOne(Equality):
 
 
 def change_one(x: Int[Tensor, "rows n"], lengths: Tensor, alphabet: int, rng: Rng) -> Int[Tensor, "rows n"]:
-    """One uniformly chosen symbol of each row replaced by another, uniformly chosen."""
-    place = rng.child("place").integers(1, lengths[:, None])
+    """x with one uniformly chosen symbol of each row replaced by another uniformly chosen symbol."""
+    position = rng.child("place").integers(1, lengths[:, None])
     shift = rng.child("shift").integers(1, alphabet - 1) + 1
-    return x.scatter(1, place, (x.gather(1, place) - 1 + shift) % alphabet + 1)
+    return x.scatter(1, position, (x.gather(1, position) - 1 + shift) % alphabet + 1)
 
 
 class EqualityNcp(TwoStrings):
-    """x # x as next-character prediction, that is copying: from # on, the answer is the next symbol.
+    """x # x as next-character prediction, which is copying: from # on, the answer is the next symbol.
 
     >>> EqualityNcp(alphabet=8).explain("s7 s2 s5 # s7 s2 s5")
     '. . . s7 s2 s5 .'
@@ -147,9 +147,9 @@ class EqualityNcp(TwoStrings):
 
 
 class Disjointness(Decision):
-    """x # y, two sets as bit strings: 1 where no place holds a 1 in both.
+    """x # y, two sets as bit strings: 1 if no position has a 1 in both.
 
-    In a positive every place is uniform over 00, 01, 10; in a negative one uniformly chosen place becomes 11.
+    In a positive every position is uniform over 00, 01, 10; in a negative one uniformly chosen position becomes 11.
 
     >>> Disjointness().explain("0110#1001")
     '........1'
@@ -166,12 +166,12 @@ class Disjointness(Decision):
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         pair = rng.child("pairs").integers(width // 2, 3)
-        place = rng.child("place").integers(1, (lengths // 2)[:, None])
+        position = rng.child("place").integers(1, (lengths // 2)[:, None])
         meets = rng.child("label").integers(1, 2) == 0
-        pair = torch.where(meets, pair.scatter(1, place, 3), pair)
+        pair = torch.where(meets, pair.scatter(1, position, 3), pair)
         return self.join(lengths, (pair >= 2).long() + 1, pair % 2 + 1, width)
 
     def log2_inputs(self, length: int) -> float:
-        """3^n disjoint pairs, n 3^(n-1) that meet in one place."""
+        """3^n disjoint pairs, n 3^(n-1) that meet in one position."""
         n = length // 2
         return (n - 1) * math.log2(3) + math.log2(min(3, n))

@@ -1,11 +1,11 @@
-"""Word problems: the running product of group elements."""
+"""Word problems: the running product of elements of a finite group."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
 from itertools import permutations
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Int
@@ -20,7 +20,7 @@ Table = tuple[tuple[int, ...], ...]
 
 
 class WordProblem(Task):
-    """The product of all elements so far, each drawn uniformly from a finite group; element 0 is the identity."""
+    """The product of all elements so far, each drawn uniformly; element 0 is the identity."""
 
     @property
     @abstractmethod
@@ -63,7 +63,7 @@ class Cyclic(WordProblem):
 
 
 class PermutationGroup(WordProblem):
-    """A group of permutations, each written as where it sends 0, 1, 2, ...; the left factor acts first."""
+    """A group of permutations, each written as its images of 0, 1, 2, ...; the left factor acts first."""
 
     @property
     @abstractmethod
@@ -86,7 +86,7 @@ def even(permutation: tuple[int, ...]) -> bool:
 
 
 class S3(PermutationGroup):
-    """S_3: the product of permutations of three things, the smallest group that is not commutative.
+    """S_3: the product of permutations of three objects, the smallest group that is not commutative.
 
     >>> S3().explain("102 021 102")
     '102 201 210'
@@ -97,7 +97,7 @@ class S3(PermutationGroup):
 
 
 class S5(PermutationGroup):
-    """S_5: the product of permutations of five things; not solvable, so complete for NC1.
+    """S_5: the product of permutations of five objects; not solvable, so complete for NC1.
 
     >>> S5().explain("10234 12340")
     '10234 21340'
@@ -108,7 +108,7 @@ class S5(PermutationGroup):
 
 
 class A5(PermutationGroup):
-    """A_5: the product of even permutations of five things, the smallest group that is not solvable.
+    """A_5: the product of even permutations of five objects, the smallest group that is not solvable.
 
     >>> A5().explain("12034 12340")
     '12034 23140'
@@ -126,6 +126,7 @@ class Group(WordProblem):
     """
 
     kind: ClassVar[str] = "group"
+    example: ClassVar[dict[str, Any]] = {"table": ((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0))}
     table: Table
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Index lookup (Bhattamishra et al. 2024): which symbol stood at the position asked for?"""
+"""Index lookup (Bhattamishra et al. 2024): the symbol at a given position."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import Field
 from torch import Tensor
 
 from assay.rng import Rng
-from assay.tasks.task import DEAD, Task, Window, columns, real, symbols_named
+from assay.tasks.task import DEAD, Bin, Task, columns, symbols_named, unpadded
 
 
 class IndexLookup(Task):
-    """x_1 ... x_k p: the answer at the index token @p is x_p. Any string of another form is answered `dead`.
+    """x_1 ... x_k p: the answer at the index token @p is x_p. The answer to strings of any other form is `dead`.
 
-    Symbols and index are uniform. Train on up to `positions` symbols, test at exactly that many.
+    Symbols and index are uniform. Training uses up to `positions` symbols, Bin1 exactly that many.
 
     >>> IndexLookup(alphabet=3, positions=5).explain("s2 s0 s1 s1 @2")
     '. . . . s0'
@@ -26,7 +26,7 @@ class IndexLookup(Task):
     """
 
     kind: ClassVar[str] = "index-lookup"
-    asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
+    answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
     alphabet: Annotated[int, Field(ge=2, le=2**20)] = 64
     positions: Annotated[int, Field(ge=2, le=2**16)] = 100
 
@@ -43,11 +43,11 @@ class IndexLookup(Task):
         return min(11, self.positions), self.positions + 1
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-        index = inputs - self.alphabet - 1  # where the token points to, counted from 0; negative for symbols
-        there = inputs.gather(1, index.clamp(0, inputs.shape[1] - 1)) - 1
+        index = inputs - self.alphabet - 1  # the position in the token, counted from 0; negative for symbols
+        target = inputs.gather(1, index.clamp(0, inputs.shape[1] - 1)) - 1
         points_back = (index >= 0) & (index < columns(inputs))
         only_index = (index >= 0).cumsum(1) == 1
-        return torch.where(points_back & only_index & real(inputs), there, self.alphabet)
+        return torch.where(points_back & only_index & unpadded(inputs), target, self.alphabet)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         symbols = rng.child("symbols").integers(width, self.alphabet) + 1
@@ -60,5 +60,6 @@ class IndexLookup(Task):
     def fits(self, length: int) -> bool:
         return 2 <= length <= self.positions + 1
 
-    def bins(self, low: int, high: int) -> tuple[Window, ...]:
-        return Window("Bin0", low, high), Window("Bin1", self.positions + 1, self.positions + 1)
+    def bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        longest = self.positions + 1
+        return Bin(name="Bin0", low=low, high=high), Bin(name="Bin1", low=longest, high=longest)

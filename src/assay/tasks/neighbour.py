@@ -1,4 +1,4 @@
-"""Nearest neighbour (Bhattamishra et al. 2024): real vectors with labels, and one vector without."""
+"""Nearest neighbour (Bhattamishra et al. 2024): labelled real vectors, and one vector without a label."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pydantic import Field
 from torch import Tensor
 
 from assay.rng import Rng
-from assay.tasks.task import Task, columns, real
+from assay.tasks.task import Task, columns, unpadded
 
 
 class NearestNeighbour(Task):
     """x_1 y_1 x_2 y_2 ... x_k: the label of the point nearest to the last one, by inner product.
 
-    An input is [x | y = 0 | y = 1]: a point has its unit vector in the first `dimension` features, a label a 1 in one
-    of the last two. Points are uniform on the sphere and labels fair coins; the last point is a chosen earlier one
-    moved by half a random unit vector. Any other point that would come within `margin` of being the nearest is replaced
-    by its opposite, so there are no ties.
+    A feature vector is [x | y = 0 | y = 1]: a point has its unit vector in the first `dimension` features, a label has
+    a 1 in one of the last two. Points are uniform on the sphere and labels are fair coins; the last point is a random
+    earlier one moved by half a random unit vector. Any other point within `margin` of being the nearest is replaced by
+    its opposite, so there are no ties.
 
     >>> task = NearestNeighbour(dimension=2)
     >>> x1, yes, x2, no = (1.0, 0, 0, 0), (0, 0, 0, 1), (0, 1.0, 0, 0), (0, 0, 1, 0)
@@ -28,7 +28,7 @@ class NearestNeighbour(Task):
     """
 
     kind: ClassVar[str] = "nearest-neighbour"
-    asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
+    answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
     symbols: ClassVar[tuple[str, ...]] = ()
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
     train_lengths: ClassVar[tuple[int, int]] = (3, 51)
@@ -40,9 +40,9 @@ class NearestNeighbour(Task):
         return self.dimension + 2
 
     def answer(self, inputs: Float[Tensor, "rows time features"]) -> Int[Tensor, "rows time"]:
-        """Label 0 where there is no labelled point to be near to."""
+        """The label of the nearest earlier point; 0 if there is none."""
         time = columns(inputs)
-        last = real(inputs).sum(1, keepdim=True) - 1
+        last = unpadded(inputs).sum(1, keepdim=True) - 1
         points = inputs[..., : self.dimension].double()
         query = points.gather(1, last.clamp(min=0)[..., None].expand(-1, -1, self.dimension))
         is_point = (inputs[..., -2] == 0) & (inputs[..., -1] == 0)
@@ -54,8 +54,8 @@ class NearestNeighbour(Task):
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Float[Tensor, "rows time features"]:
         count, rows, d = (width + 1) // 2, len(lengths), self.dimension
-        # The dimension comes first: its sums are taken term by term, in one order on every device. In double precision,
-        # because single-precision division and root differ in their last bit between devices; rounding hides that here.
+        # The dimension is the first axis: `dot` sums over it in the same order on every device. In double precision,
+        # because float32 division and square root differ in their last bit between devices; rounding hides that here.
         points = rng.child("points").normal(count * d).view(rows * count, d).T.double().view(d, rows, count)
         points /= length(points)
         query = ((lengths - 1) // 2)[:, None]  # the number of the last point
@@ -64,7 +64,7 @@ class NearestNeighbour(Task):
         apart = rng.child("apart").normal(d).double().T[..., None]
         last = chosen + apart / (2 * length(apart))
         last /= length(last)
-        too_near = dot(points, last) > dot(chosen, last) - (self.margin + 1e-5)  # more than rounding can take back
+        too_near = dot(points, last) > dot(chosen, last) - (self.margin + 1e-5)  # 1e-5: more than any rounding error
         numbers = torch.arange(count, device=lengths.device)
         points *= torch.where(too_near & (numbers != target), -1.0, 1.0)
         points.scatter_(2, query.expand(d, -1, -1), last)
@@ -78,8 +78,8 @@ class NearestNeighbour(Task):
         return length >= 3 and length % 2 == 1
 
 
-def dot(a: Float[Tensor, "d *rows"], b: Float[Tensor, "d *rows"]) -> Float[Tensor, "*rows"]:
-    """Inner products over the first axis, summed in one fixed order, so that every device gives the same bits."""
+def dot(a: Float[Tensor, "d *#rows"], b: Float[Tensor, "d *#rows"]) -> Float[Tensor, "*#rows"]:
+    """Inner products over the first axis, summed in a fixed order, so that every device gives the same bits."""
     total = a[0] * b[0]
     for x, y in zip(a[1:], b[1:], strict=True):
         total += x * y

@@ -1,4 +1,4 @@
-"""Associative recall: keys bound to values, and keys asked for again."""
+"""Associative recall: keys are bound to values, and later keys are queries for their values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from assay.rng import Rng
-from assay.tasks.task import IGNORE, Task, Window, columns, symbols_named
+from assay.tasks.task import IGNORE, Bin, Task, columns, doubling_bins, symbols_named
 
 
 class Bindings(Task):
-    """A key directly followed by a value is bound to it, for good the first time. A bound key that comes again asks."""
+    """A key is bound to the value after its first occurrence with one. A later occurrence of it is a query."""
 
     vocabulary: Annotated[int, Field(ge=4, multiple_of=2)]
 
@@ -37,14 +37,14 @@ class Bindings(Task):
         key = torch.where(inputs <= self.keys, inputs, 0)
         follower = torch.nn.functional.pad(inputs[:, 1:], (0, 1))
         binds = (key > 0) & (follower > self.keys)
-        # Sorted by key, then by whether it binds, then by place, every key's first binding heads its group.
+        # Sorted by key, then by whether it binds, then by position, a key's first binding is the first of its group.
         rank, order = ((2 * key + (~binds).long()) * time + columns(inputs)).sort(dim=1)
         group = rank // (2 * time)
         begins = torch.nn.functional.pad(group[:, 1:] != group[:, :-1], (1, 0), value=True)
         head = order.gather(1, torch.where(begins, columns(inputs), 0).cummax(1).values)
         bound_at = torch.zeros_like(order).scatter(1, order, head)
-        asks = (key > 0) & binds.gather(1, bound_at) & (bound_at < columns(inputs))
-        return torch.where(asks, follower.gather(1, bound_at) - self.keys - 1, IGNORE)
+        is_query = (key > 0) & binds.gather(1, bound_at) & (bound_at < columns(inputs))
+        return torch.where(is_query, follower.gather(1, bound_at) - self.keys - 1, IGNORE)
 
     def log2_pairs(self, count: int) -> float:
         """The logarithm of the number of ways to bind `count` keys."""
@@ -59,15 +59,15 @@ class Bindings(Task):
 
 
 def distinct(count: int, high: int, rng: Rng) -> Int[Tensor, "rows count"]:
-    """Different whole numbers in [0, high), every ordered choice equally likely; a longer choice begins like a shorter.
+    """Different integers in [0, high), every ordered choice equally likely; the first ones do not depend on `count`.
 
-    The first `count` different ones of enough draws. Where no number of draws is sure to do, all the numbers in random
-    order stand behind them.
+    These are the first `count` different numbers of many draws. If no reasonable number of draws is certain to suffice,
+    a random permutation of all numbers follows them.
     """
-    wanted = count + 8 * math.sqrt(count) + 16  # 8 standard deviations more than needed
-    sure = wanted < 0.9 * high
-    drawn = rng.child("draws").integers(math.ceil(-high * math.log1p(-wanted / high)) if sure else 2 * high, high)
-    if not sure:
+    expected = count + 8 * math.sqrt(count) + 16  # 8 standard deviations more than needed
+    certain = expected < 0.9 * high
+    drawn = rng.child("draws").integers(math.ceil(-high * math.log1p(-expected / high)) if certain else 2 * high, high)
+    if not certain:
         drawn = torch.cat([drawn, rng.child("rest").order(high)], dim=1)
     ascending, order = drawn.sort(dim=1, stable=True)
     repeats = torch.nn.functional.pad(ascending[:, 1:] == ascending[:, :-1], (1, 0))
@@ -92,8 +92,8 @@ class Recall(Bindings):
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         tokens = self.pairs(min((width + 1) // 2, self.keys), rng)
         tokens = torch.nn.functional.pad(tokens, (0, max(0, width - tokens.shape[1])))[:, :width]
-        asked = 2 * rng.child("query").integers(1, (lengths // 2)[:, None])
-        return tokens.scatter(1, (lengths - 1)[:, None], tokens.gather(1, asked))
+        query = 2 * rng.child("query").integers(1, (lengths // 2)[:, None])
+        return tokens.scatter(1, (lengths - 1)[:, None], tokens.gather(1, query))
 
     def log2_inputs(self, length: int) -> float:
         return self.log2_pairs(length // 2) + math.log2(length // 2)
@@ -101,16 +101,14 @@ class Recall(Bindings):
     def fits(self, length: int) -> bool:
         return length % 2 == 1 and 3 <= length <= 2 * self.keys - 1
 
-    def bins(self, low: int, high: int) -> tuple[Window, ...]:
-        longest = max(high, 2 * self.keys - 1)
-        windows = (Window(w.name, w.low, min(w.high, longest)) for w in super().bins(low, high))
-        return tuple(window for window in windows if window.low <= window.high)
+    def bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        return doubling_bins(low, high, longest=max(high, 2 * self.keys - 1))
 
 
 class MultiQueryRecall(Bindings):
-    """MQAR (Arora et al. 2023): pairs first, then every key again at power-law gaps among uniformly random tokens.
+    """MQAR (Arora et al. 2023): first the pairs, then every key again at power-law gaps among uniformly random tokens.
 
-    The answer is asked at every key that was bound before, also where a random token happens to be one.
+    There is a question at every key that was bound before, also if it is one of the random tokens.
 
     >>> MultiQueryRecall(vocabulary=8, pairs_bound=2).explain("k2 v0 k1 v3 v1 k1 k3 k2")
     '. . . . . v3 . v0'
@@ -140,7 +138,7 @@ class MultiQueryRecall(Bindings):
         pairs = self.pairs(self.pairs_bound, rng)
         noise = rng.child("noise").integers(max(width - context, 0), self.vocabulary) + 1
         slots = max(width - context, 0) // 2
-        # A race of exponential clocks with these rates finishes in the order of weighted draws without replacement.
+        # Sorting exponential times with these rates gives weighted draws without replacement.
         rates = _power_law(slots, self.power, lengths.device)
         clocks = -torch.log1p(-rng.child("gaps").uniform(slots)) / rates
         open_slots = torch.arange(slots, device=lengths.device) < ((lengths - context) // 2)[:, None]
@@ -153,9 +151,9 @@ class MultiQueryRecall(Bindings):
     def fits(self, length: int) -> bool:
         return length % 2 == 0 and length >= 4 * self.pairs_bound
 
-    def bins(self, low: int, high: int) -> tuple[Window, ...]:
-        longer = (Window(f"Bin{i}", high << i, high << i) for i in (1, 2, 3))
-        return Window("Bin0", low, high), *longer
+    def bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        longer = (Bin(name=f"Bin{i}", low=high << i, high=high << i) for i in (1, 2, 3))
+        return Bin(name="Bin0", low=low, high=high), *longer
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The regular languages of Irie et al. 2023 and the other small machines of state tracking."""
+"""The regular languages of Irie et al. 2023 and other small automata of state tracking."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine, RegularTask, Walks
-from assay.tasks.task import DEAD, IGNORE, Task, Window
+from assay.tasks.task import DEAD, IGNORE, Bin, Task
 
 
 class Parity(RegularTask):
-    """1 where the number of 1s so far is even.
+    """1 if the number of 1s so far is even.
 
     >>> Parity().explain("11110101")
     '01011001'
@@ -30,17 +30,18 @@ class Parity(RegularTask):
 
 
 class Periodic(RegularTask):
-    """A language of one word a length, trained to 500 tokens; its longer bins start at 1, 2 and 4 times the longest."""
+    """A language with one word per length. Its test bins begin after 1, 2 and 4 times the longest training length."""
 
     train_lengths: ClassVar[tuple[int, int]] = (2, 500)
 
-    def bins(self, low: int, high: int) -> tuple[Window, ...]:
-        longer = (Window(f"Bin{i}", times * high + 1, times * high * 6 // 5) for i, times in enumerate((1, 2, 4), 1))
-        return Window("Bin0", low, high), *longer
+    def bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        starts = enumerate((high, 2 * high, 4 * high), 1)
+        longer = (Bin(name=f"Bin{i}", low=start + 1, high=start * 6 // 5) for i, start in starts if start >= 5)
+        return Bin(name="Bin0", low=low, high=high), *longer
 
 
 class EvenAs(Periodic):
-    """(aa)*: 1 where the prefix has an even number of a.
+    """(aa)*: 1 if the prefix has an even number of a.
 
     >>> EvenAs().explain("aaaa")
     '0101'
@@ -53,7 +54,7 @@ class EvenAs(Periodic):
 
 
 class Abab(Periodic):
-    """(abab)*: 1 where the prefix is in the language.
+    """(abab)*: 1 if the prefix is in the language.
 
     >>> Abab().explain("abababab")
     '00010001'
@@ -90,7 +91,7 @@ class FlipFlop(Task):
 
 
 class ModularArithmetic(Task):
-    """The value modulo n of an expression over + - * with the usual precedence, asked after every number.
+    """The value modulo n of an expression over + - * with the usual precedence, after every number.
 
     Digits and operators alternate; every well-formed expression of a length is equally likely.
 
@@ -114,7 +115,7 @@ class ModularArithmetic(Task):
 
     @cached_property
     def machine(self) -> Machine:
-        """States: 0 start, 1 dead, then (sum of the finished terms, current term, operator read last or none)."""
+        """States: 0 start, 1 dead, then (sum of the finished terms, current term, last operator or none)."""
         n = self.n
         none, plus, minus, times = range(4)
 
@@ -122,23 +123,23 @@ class ModularArithmetic(Task):
             return 2 + (total * n + term) * 4 + operator
 
         moves = torch.ones(state(n - 1, n - 1, times) + 1, n + 3, dtype=torch.int64)
-        says = torch.full((len(moves),), IGNORE)
-        says[1] = n
+        outputs = torch.full((len(moves),), IGNORE)
+        outputs[1] = n
         for digit in range(n):
             moves[0, digit] = state(0, digit, none)
         for total, term, digit in product(range(n), repeat=3):
             value = (total + term) % n
-            says[state(total, term, none)] = value
+            outputs[state(total, term, none)] = value
             for operator in (plus, minus, times):
                 moves[state(total, term, none), n + operator - 1] = state(total, term, operator)
             moves[state(total, term, plus), digit] = state(value, digit, none)
             moves[state(total, term, minus), digit] = state(value, -digit % n, none)
             moves[state(total, term, times), digit] = state(total, term * digit % n, none)
-        return Machine(moves, says)
+        return Machine(moves, outputs)
 
     @cached_property
     def words(self) -> Walks:
-        return Walks(self.machine, (self.machine.says >= 0) & (self.machine.says < self.n))
+        return Walks(self.machine, (self.machine.outputs >= 0) & (self.machine.outputs < self.n))
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
         return self.machine.answer(inputs)

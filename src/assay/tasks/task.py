@@ -1,4 +1,4 @@
-"""What a task is: an oracle that answers any input, and a sampler that draws inputs."""
+"""The base class of all tasks: an oracle that answers any input, and a sampler that draws inputs."""
 
 from __future__ import annotations
 
@@ -7,46 +7,66 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int, Shaped
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from assay.description import BadInput, Description
 from assay.rng import Rng
 
 PAD = 0  # the token to the right of every sequence; symbol number i of a task is token i + 1
-IGNORE = -100  # the target where nothing is asked (the number that torch's cross-entropy skips)
+IGNORE = -100  # the target at positions without a question (the number that torch's cross-entropy skips)
 DEAD = "dead"  # the answer to a prefix that no continuation brings into the language
+LONGEST = 100_000  # the longest input of any run
+Length = Annotated[int, Field(ge=1, le=LONGEST)]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs [rows, time] (or [rows, time, features] for real vectors) and the answers asked for."""
+    """Inputs [rows, time] (or [rows, time, features] for real vectors) and their targets."""
 
     inputs: Shaped[Tensor, "rows time *features"]
     targets: Int[Tensor, "rows time"]
 
 
 class Shape(NamedTuple):
-    """All that a model must know of a task: tokens in (padding counted) or real features in, and answers out."""
+    """The sizes that a model needs: number of tokens (with padding), of real-valued features, and of answers."""
 
     vocab: int
     features: int
     answers: int
 
 
-class Window(NamedTuple):
+class Bin(Description):
     """A named range of input lengths, both ends included."""
 
+    kind: ClassVar[str] = "bin"
     name: str
-    low: int
-    high: int
+    low: Length
+    high: Length
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Bin:
+        if self.low > self.high:
+            raise ValueError(f"{self.name}: lengths {self.low} to {self.high} are in the wrong order")
+        return self
 
 
-def real(inputs: Shaped[Tensor, "rows time *features"]) -> Bool[Tensor, "rows time"]:
-    """True up to the first padding; what stands behind it counts for nothing."""
+def doubling_bins(low: int, high: int, longest: int | None = None) -> tuple[Bin, ...]:
+    """Bin0 from low to high and three bins of ever longer inputs; none is longer than `longest`."""
+    ends = [high, 2 * high, 4 * high, max(8 * high, 1024)]
+    if longest is not None:
+        ends = [min(end, longest) for end in ends]
+    starts = [low, high + 1, 2 * high + 1, 4 * high + 1]
+    ranges = enumerate(zip(starts, ends, strict=True))
+    return tuple(Bin(name=f"Bin{i}", low=start, high=end) for i, (start, end) in ranges if start <= end)
+
+
+def unpadded(inputs: Shaped[Tensor, "rows time *features"]) -> Bool[Tensor, "rows time"]:
+    """True before the first padding; tokens after it do not count."""
     filled = inputs != PAD if inputs.ndim == 2 else torch.linalg.vector_norm(inputs, dim=-1) > 0
     return filled.cumprod(1).bool()
 
@@ -57,8 +77,8 @@ def columns(inputs: Shaped[Tensor, "rows time *features"]) -> Int[Tensor, "time"
 
 
 @lru_cache(maxsize=256)
-def placed(table: Tensor, device: torch.device) -> Tensor:
-    """A table on a device, copied there once: a copy makes the host wait, and cannot be part of a CUDA graph."""
+def on_device(table: Tensor, device: torch.device) -> Tensor:
+    """A table on a device, copied only once: a copy makes the host wait, and cannot be part of a CUDA graph."""
     return table.to(device)
 
 
@@ -66,17 +86,19 @@ class Task(Description, ABC):
     """An exact question about sequences.
 
     A subclass names its symbols and answers, answers any input (`answer`), and draws inputs of given lengths (`draw`).
+    If it has required options, `example` holds values for them.
     """
 
-    asked: ClassVar[Literal["everywhere", "at the end"]] = "everywhere"
+    answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "everywhere"
     train_lengths: ClassVar[tuple[int, int]] = (2, 50)
+    example: ClassVar[dict[str, Any]] = {}
 
-    # -- what the task is made of ------------------------------------------------------------------------------
+    # -- symbols and answers -----------------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def symbols(self) -> tuple[str, ...]:
-        """The input symbols, padding left out; empty for real-valued inputs."""
+        """The input symbols without padding; empty for real-valued inputs."""
 
     @property
     @abstractmethod
@@ -96,36 +118,36 @@ class Task(Description, ABC):
 
     @abstractmethod
     def answer(self, inputs: Tensor) -> Int[Tensor, "rows time"]:
-        """The answer to every prefix (IGNORE where none is asked); padding may be answered by anything."""
+        """The answer to every prefix, IGNORE where there is no question; answers at padding may be arbitrary."""
 
     def solve(self, inputs: Tensor) -> Int[Tensor, "rows time"]:
-        """The targets of any input whatever: `answer`, with IGNORE at padding and wherever nothing is asked."""
+        """The targets of any input: `answer`, with IGNORE at padding and where there is no question."""
         if not inputs.shape[1]:
             return inputs.new_zeros(inputs.shape[:2], dtype=torch.int64)
-        asked = real(inputs)
-        if self.asked == "at the end":
-            asked = asked & ~torch.nn.functional.pad(asked[:, 1:], (0, 1))
-        return self.answer(inputs).where(asked, IGNORE)
+        questions = unpadded(inputs)
+        if self.answer_positions == "at the end":
+            questions = questions & ~torch.nn.functional.pad(questions[:, 1:], (0, 1))
+        return self.answer(inputs).where(questions, IGNORE)
 
     # -- the sampler -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Tensor:
-        """Inputs of exactly these lengths, one generator per row; what stands beyond a row's length is arbitrary."""
+        """Inputs of exactly these lengths, one generator per row; tokens beyond a row's length are arbitrary."""
 
     def fits(self, length: int) -> bool:
         """Whether the task has an input of this length."""
         return length >= 1
 
     def inputs(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Tensor:
-        """Inputs of exactly these lengths, right-padded to `width` (the longest of them unless given)."""
+        """Inputs of exactly these lengths, right-padded to `width` (by default the longest of them)."""
         width = int(lengths.max()) if width is None else width
         drawn = self.draw(lengths, rng, width)
         beyond = torch.arange(width, device=lengths.device) >= lengths[:, None]
         return drawn.masked_fill(beyond if drawn.ndim == 2 else beyond[..., None], PAD)
 
     def sample(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Batch:
-        """Inputs and their answers."""
+        """Inputs and their targets."""
         inputs = self.inputs(lengths, rng, width)
         return Batch(inputs, self.solve(inputs))
 
@@ -142,20 +164,15 @@ class Task(Description, ABC):
 
     @cached_property
     def known_lengths(self) -> dict[tuple[int, int], list[int]]:
-        """What was worked out before: a study asks the same of a task for every one of its runs."""
+        """The results of `lengths`, kept because a study needs the same ones for each of its runs."""
         return {}
 
-    def bins(self, low: int, high: int) -> tuple[Window, ...]:
-        """The test bins that go with training on lengths low to high: Bin0 alike, the others ever longer."""
-        return (
-            Window("Bin0", low, high),
-            Window("Bin1", high + 1, 2 * high),
-            Window("Bin2", 2 * high + 1, 4 * high),
-            Window("Bin3", 4 * high + 1, max(8 * high, 1024)),
-        )
+    def bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        """The test bins for training on lengths low to high: Bin0 has these lengths, the others longer ones."""
+        return doubling_bins(low, high)
 
     def log2_inputs(self, length: int) -> float:
-        """How many inputs of this length there are, or of the rarer label, as a power of two; never too high.
+        """The logarithm of the number of inputs of this length, or of those with the rarer label; never too high.
 
         Lengths with too few inputs are not split between training and testing.
         """
@@ -168,7 +185,7 @@ class Task(Description, ABC):
     # -- for people --------------------------------------------------------------------------------------------
 
     def encode(self, text: str) -> Int[Tensor, "1 time"]:
-        """Tokens of a text: one symbol per character, or per word where symbols are longer."""
+        """The tokens of a text: one symbol per character, or per word where symbols have several characters."""
         number = {symbol: i + 1 for i, symbol in enumerate(self.symbols)}
         words = list(text) if _one_letter_each(self.symbols) else text.split()
         unknown = [word for word in words if word not in number]
@@ -177,7 +194,7 @@ class Task(Description, ABC):
         return torch.tensor([[number[word] for word in words]], dtype=torch.int64)
 
     def explain(self, text: str) -> str:
-        """The answers to a text, one per symbol: `.` where nothing is asked, `!` for dead."""
+        """The answers to a text, one per symbol: `.` where there is no question, `!` for dead."""
         shown = {IGNORE: ".", **dict(enumerate(self.answers))}
         words = ["!" if shown[i] == DEAD else shown[i] for i in self.solve(self.encode(text))[0].tolist()]
         return ("" if _one_letter_each((*self.symbols, *words)) else " ").join(words)

@@ -1,4 +1,4 @@
-"""What a construction owes to softmax: its machine with hard, averaging, sigmoid and linear attention in its place."""
+"""Constructions with another attention in place of softmax: hard, average-hard, sigmoid or linear."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from assay.rng import Rng
 from assay.theory.claim import Construction, Examined
 
 SCALES = tuple(2.0**power for power in range(-4, 21))
-OFFSETS = (0.0, 0.5, 0.625, 0.75, 0.875, 0.9375)  # of sigmoid, in parts of a layer's largest score
+OFFSETS = (0.0, 0.5, 0.625, 0.75, 0.875, 0.9375)  # for sigmoid, as shares of the largest score of the layer
 INPUTS = 256
 
 
 def survive(claim: Construction, length: int, variant: str, inputs: int = INPUTS) -> dict[str, Any]:
-    """Whether a construction is right on all inputs with another attention, at what scale of its scores, and why.
+    """Whether a construction stays correct with another attention, with which scale of its scores, and the reason.
 
-    Scores s become c (s - b). `scale` is the least c of SCALES that does; what looks at the order of scores alone is
-    asked at 1. Only sigmoid has a b: `offset` is the least of OFFSETS that does.
+    Scores s become c (s - b). `scale` is the least c of SCALES that keeps every input right; hard attention depends
+    on the order of the scores alone and is tried with c = 1. Only sigmoid has a b: `offset` is the least of OFFSETS.
     """
     if variant not in WEIGHTINGS:
         raise BadInput(f"unknown attention '{variant}'{suggestion(variant, WEIGHTINGS)}")
@@ -42,7 +42,7 @@ def survive(claim: Construction, length: int, variant: str, inputs: int = INPUTS
 
 
 def table(claims: Iterable[Construction], length: int, inputs: int = INPUTS) -> list[dict[str, Any]]:
-    """Every construction with every attention."""
+    """A row for every construction with every attention."""
     return [survive(claim, length, variant, inputs) for claim in claims for variant in WEIGHTINGS]
 
 
@@ -50,13 +50,13 @@ def table(claims: Iterable[Construction], length: int, inputs: int = INPUTS) -> 
 
 
 def weighing(variant: str, scale: float = 1.0, offset: float = 0.0) -> Weighting:
-    """The weights of scores c (s - b)."""
+    """Attention weights from scores c (s - b), with the scale c and the offset b."""
     weigh = WEIGHTINGS[variant]
     return lambda scores: weigh(scale * (scores - offset))
 
 
 def exchanged(model: Model, weightings: Sequence[Weighting]) -> Model:
-    """A copy of a machine with other weightings in its layers of attention, in their order."""
+    """A copy of a model with one other weighting for each of its layers of attention, in order."""
     changed = copy.deepcopy(model)
     for layer, weighting in zip(attention_layers(changed), weightings, strict=True):
         layer.weighting = weighting
@@ -68,38 +68,38 @@ def attention_layers(model: Model) -> list[AttentionLayer]:
 
 
 def _examine(claim: Construction, length: int, inputs: int, weightings: Sequence[Weighting]) -> Examined:
-    rng = Rng.seeded(0, "attention")
-    return claim.examine_random(length, rng, inputs, lambda model: exchanged(model, weightings))
+    machine = claim.machine(length, lambda model: exchanged(model, weightings))
+    return claim.examine_random(machine, Rng.seeded(0, "attention"), inputs)
 
 
 # -- reasons -------------------------------------------------------------------------------------------------------
 
 
 class Scores(NamedTuple):
-    """What a layer sees at the last position of some inputs."""
+    """The attention scores of a layer at the last position, over some inputs."""
 
-    smallest: float  # of the largest score of each input
+    smallest: float  # the smallest and the largest value of the inputs' largest scores
     largest: float
-    equal: int  # how many positions share the largest score, at most
-    others: float  # all other scores together, without sign, in parts of the largest
+    equal: int  # the most positions that share the largest score
+    others: float  # the sum of the absolute values of the other scores, as a multiple of the largest
 
 
 def scores(claim: Construction, length: int, inputs: int = INPUTS) -> list[Scores]:
-    """What the layers of attention see while softmax does the work."""
+    """The scores of each layer of attention, with softmax."""
     layers = attention_layers(claim.build(length))
     if not layers:
         raise BadInput(f"{claim.name} has no layer of attention to exchange")
-    seen: list[list[Tensor]] = [[] for _ in layers]
+    last_scores: list[Tensor] = [torch.empty(0)] * len(layers)
 
-    def looking(at: list[Tensor]) -> Weighting:
+    def recording(layer: int) -> Weighting:
         def weigh(scores: Tensor) -> Tensor:
-            at.append(scores[:, :, -1])
+            last_scores[layer] = scores[:, :, -1]
             return softmax(scores)
 
         return weigh
 
-    _examine(claim, length, inputs, [looking(at) for at in seen])
-    return [_summary(at[-1]) for at in seen]
+    _examine(claim, length, inputs, [recording(layer) for layer in range(len(layers))])
+    return [_summary(last) for last in last_scores]
 
 
 def _summary(last: Tensor) -> Scores:

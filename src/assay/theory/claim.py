@@ -1,4 +1,4 @@
-"""What a claim is: a statement with a source, and a `verify` that measures."""
+"""The classes of claims: a claim is a statement with a source and a `check` that tests it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,19 +15,19 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from assay.description import BadInput
-from assay.models.rounded import Rounded
 from assay.models.skeleton import Model
 from assay.rng import Rng
 from assay.tasks.task import IGNORE, Task
+from assay.theory.rounding import Rounded
 
-RANDOM = 10_000  # inputs drawn at the length asked for
-TOKENS = 10_000_000  # of all random inputs of a recurrent machine together
-ELEMENTS = 1 << 24  # about as many numbers as an attention matrix of one batch may have
-Change = Callable[[Model], nn.Module]  # rounds the numbers of a construction, exchanges its attention, breaks it
+RANDOM = 10_000  # random inputs of one check
+TOKENS = 10_000_000  # a recurrent machine reads at most this many tokens of random inputs
+ELEMENTS = 1 << 24  # the largest number of entries in the attention matrices of one batch
+Change = Callable[[Model], nn.Module]  # rounds the numbers of a construction, replaces its attention, or breaks it
 
 
 class Examined(NamedTuple):
-    """How many inputs were looked at, how many were answered wrongly, and the smallest lead of the right answer."""
+    """The number of inputs examined, the number answered wrongly, and the smallest margin of a right answer."""
 
     inputs: int
     wrong: int
@@ -41,8 +41,8 @@ NOTHING = Examined(0, 0, math.inf)
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """How a claim came out at a length. `bits` is what a bound asks for, or the bits of a construction's numbers."""
+class CheckResult:
+    """The result of checking a claim at one length. `bits`: a bound's bits, or the bits of a construction's numbers."""
 
     claim: str
     length: int
@@ -62,45 +62,56 @@ class Verdict:
 
 
 class Claim(ABC):
-    """A statement that can be measured at any length. Its docstring states it; the first sentence alone suffices."""
+    """A theorem that can be checked at any length. The first paragraph of its docstring is the statement."""
 
     source: ClassVar[str]
-    length: ClassVar[int]  # at which it is checked unless another is asked for
-    largest: ClassVar[int]  # that takes minutes, not hours, on a laptop
-    name: str = ""  # as the registry has it
+    length: ClassVar[int]  # the length of a check unless the caller gives another
+    largest: ClassVar[int]  # the largest length whose check takes minutes, not hours, on a laptop
+    name: str = ""  # the name in the registry
 
     @property
     def statement(self) -> str:
         return inspect.cleandoc(type(self).__doc__ or "").split("\n\n")[0].replace("\n", " ")
 
     def check_length(self, length: int) -> None:
-        """Raise BadInput where the claim says nothing about this length."""
+        """Raise BadInput if the claim says nothing about this length."""
         if length < 1:
             raise BadInput(f"{self.name} has no length {length}: at least 1")
 
     @abstractmethod
-    def verify(self, length: int | None = None, rng: Rng | None = None) -> Verdict: ...
+    def check(self, length: int | None = None, rng: Rng | None = None) -> CheckResult: ...
+
+
+class Machine(NamedTuple):
+    """The machine of a construction for one length, after a change if there is one."""
+
+    length: int
+    task: Task
+    module: nn.Module
+    width: int
+    bits: int  # of each of its numbers
+    rows: int  # inputs that run as one batch
 
 
 class Construction(Claim):
-    """Explicit weights that solve a task: checked against its oracle, on every input where these are few, and on
-    random ones at the length asked for.
+    """Explicit weights that solve a task.
 
-    `length` is the N of the theorem. A subclass says which task that is and how many tokens its inputs have.
+    They are compared with the task's oracle on every input of the small lengths, and on random inputs of the length of
+    the check. `length` is the N of the theorem; `tokens` gives the number of tokens of an input.
     """
 
     small: ClassVar[tuple[int, ...]]  # lengths at which every input is checked
-    any_string: ClassVar[bool] = False  # whether it answers every string, not only those that the task draws
+    any_string: ClassVar[bool] = False  # whether the claim holds for all strings, not only for those the task draws
 
     @abstractmethod
     def task(self, length: int) -> Task: ...
 
     @abstractmethod
     def build(self, length: int) -> Model:
-        """The machine for all inputs up to this length."""
+        """The model for all inputs up to this length."""
 
     def tokens(self, length: int) -> int:
-        """How many tokens the longest input has."""
+        """The number of tokens of the longest input."""
         return length
 
     def check_length(self, length: int) -> None:
@@ -110,92 +121,95 @@ class Construction(Claim):
 
     # -- inputs --------------------------------------------------------------------------------------------------------
 
-    def every(self, length: int) -> Int[Tensor, "rows time"]:
-        """Every input of this length that the claim speaks of: here, all strings."""
+    def every(self, length: int) -> Tensor:
+        """Every input of this length that the claim covers: by default all strings."""
         return strings(len(self.task(length).symbols), self.tokens(length))
 
     def draw(self, length: int, rows: Rng) -> Tensor:
-        """Random inputs, one per row of the generator: of the full length, as the task draws them.
+        """Random inputs of the full length, drawn by the task, one per row of the generator.
 
-        Where the claim speaks of any string, every second one has one symbol replaced.
+        If the claim covers any string, one symbol is replaced in every second input.
         """
         task, count = self.task(length), len(rows.keys)
         lengths = torch.full((count,), self.tokens(length))
         inputs = task.inputs(lengths, rows.child("inputs"))
         if self.any_string:
-            place = rows.child("place").integers(1, inputs.shape[1])
+            position = rows.child("place").integers(1, inputs.shape[1])
             symbol = rows.child("symbol").integers(1, len(task.symbols)) + 1
-            replaced = inputs.scatter(1, place, symbol)
+            replaced = inputs.scatter(1, position, symbol)
             inputs = torch.where(rows.child("replace").integers(1, 2) == 1, replaced, inputs)
         return inputs
 
     # -- the check -----------------------------------------------------------------------------------------------------
 
-    def verify(
+    def check(
         self,
         length: int | None = None,
         rng: Rng | None = None,
         change: Change | None = None,
         inputs: int = RANDOM,
-    ) -> Verdict:
+    ) -> CheckResult:
         length = self.length if length is None else length
         self.check_length(length)
         begin, rng = time.perf_counter(), Rng.seeded(0, "claim") if rng is None else rng
         small = tuple(n for n in self.small if n <= length)
-        all_of: Examined = sum((self.examine(n, iter([self.every(n)]), change) for n in small), NOTHING)
-        random = self.examine_random(length, rng, inputs, change)
-        model, machine, seen = self.build(length), self.changed(length, change), all_of + random
-        own = torch.finfo(model.read_out.weight.dtype).bits
-        said = [f"all of {_range(small)}"] if small else []
-        return Verdict(
+        seen = sum((self.examine(self.machine(n, change), [self.every(n)]) for n in small), NOTHING)
+        machine = self.machine(length, change)
+        seen += self.examine_random(machine, rng, inputs)
+        checked = [f"all of {_range(small)}"] if small else []
+        return CheckResult(
             claim=self.name,
             length=length,
             holds=seen.wrong == 0,
-            checked=", ".join([*said, "random"]),
+            checked=", ".join([*checked, "random"]),
             inputs=seen.inputs,
-            width=model.read_out.in_features,
-            bits=machine.format.bits if isinstance(machine, Rounded) else own,
+            width=machine.width,
+            bits=machine.bits,
             margin=seen.margin,
             seconds=time.perf_counter() - begin,
             note=f"{seen.wrong:,} wrong" if seen.wrong else "",
         )
 
-    def examine_random(self, length: int, rng: Rng, count: int, change: Change | None) -> Examined:
-        parts = ((first, min(1000, count - first)) for first in range(0, count, 1000))
-        return self.examine(length, (self.draw(length, rng.rows(rows, first)) for first, rows in parts), change)
+    def machine(self, length: int, change: Change | None = None) -> Machine:
+        model = self.build(length)
+        width, bits = model.read_out.in_features, torch.finfo(model.read_out.weight.dtype).bits
+        rows = self.rows_at_once(model, length)
+        module = model if change is None else change(model)
+        return Machine(
+            length, self.task(length), module, width, module.format.bits if isinstance(module, Rounded) else bits, rows
+        )
 
-    def examine(self, length: int, batches: Iterator[Tensor], change: Change | None = None) -> Examined:
-        """Compare the machine's answers with the oracle's."""
-        task, machine = self.task(length), self.changed(length, change)
-        seen = NOTHING
-        for batch in batches:
-            for part in batch.split(self.at_once(length)):
-                seen += compared(machine(part)[0], task.solve(part))
-        return seen
-
-    def at_once(self, length: int) -> int:
-        """How many inputs are run together: attention has a matrix for each."""
+    def rows_at_once(self, model: Model, length: int) -> int:
+        """The number of inputs in one batch: attention has a matrix for each."""
         return max(1, ELEMENTS // self.tokens(length) ** 2)
 
-    def changed(self, length: int, change: Change | None) -> nn.Module:
-        model = self.build(length)
-        return model if change is None else change(model)
+    def examine_random(self, machine: Machine, rng: Rng, count: int) -> Examined:
+        parts = ((first, min(1000, count - first)) for first in range(0, count, 1000))
+        return self.examine(machine, (self.draw(machine.length, rng.rows(rows, first)) for first, rows in parts))
+
+    def examine(self, machine: Machine, batches: Iterable[Tensor]) -> Examined:
+        """Compare the machine's answers with the oracle's."""
+        seen = NOTHING
+        for batch in batches:
+            for part in batch.split(machine.rows):
+                seen += compared(machine.module(part)[0], machine.task.solve(part))
+        return seen
 
 
 class Recurrent(Construction):
-    """One machine for all lengths, whose state does not grow: long inputs are run many at once, and fewer are drawn."""
+    """One machine for all lengths, with a state that does not grow. Of long inputs fewer are drawn."""
 
     any_string: ClassVar[bool] = True
-    few: ClassVar[int] = 1 << 12
+    few: ClassVar[int] = 1 << 12  # strings at most of a length at which every input is checked
 
     @property
     def small(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The lengths up to 10 that have few strings."""
+        """The lengths up to 10 with few strings."""
         return tuple(n for n in range(1, 11) if len(self.task(n).symbols) ** n <= self.few)
 
     @property
     def exact_to(self) -> float:
-        """The largest length for which it is exact."""
+        """The largest length up to which the machine is exact."""
         return math.inf
 
     def check_length(self, length: int) -> None:
@@ -203,32 +217,30 @@ class Recurrent(Construction):
         if length > self.exact_to:
             raise BadInput(f"{self.name} is exact up to {self.exact_to}, and {length} is longer")
 
-    def examine_random(self, length: int, rng: Rng, count: int, change: Change | None) -> Examined:
-        return super().examine_random(length, rng, min(count, max(16, TOKENS // self.tokens(length))), change)
+    def rows_at_once(self, model: Model, length: int) -> int:
+        per_row = self.tokens(length) * model.read_out.in_features + model.state_floats(length)
+        return max(16, ELEMENTS // per_row)
 
-    def at_once(self, length: int) -> int:
-        model = self.build(length)
-        each = self.tokens(length) * model.read_out.in_features + model.state_floats(length)
-        return max(16, ELEMENTS // each)
+    def examine_random(self, machine: Machine, rng: Rng, count: int) -> Examined:
+        return super().examine_random(machine, rng, min(count, max(16, TOKENS // self.tokens(machine.length))))
 
 
 def compared(logits: Tensor, targets: Int[Tensor, "rows time"]) -> Examined:
-    """An input is answered wrongly where another answer leads, or none does, at any position that asks."""
-    asked = targets != IGNORE
-    logits, right = logits[asked], targets[asked][:, None]
-    mine = logits.gather(1, right)
+    """Compare logits with targets. An input is wrong if at any target another answer has a logit as large, or NaN."""
+    asks = targets != IGNORE
+    logits, right = logits[asks], targets[asks][:, None]
     others = logits.scatter(1, right, -math.inf).amax(1, keepdim=True)
-    lead = torch.full(targets.shape, math.inf, dtype=logits.dtype)
-    lead[asked] = (mine - others)[:, 0].nan_to_num(nan=-math.inf)
-    worst = lead.amin(1)
-    return Examined(len(targets), int((worst <= 0).sum()), float(worst.min()))
+    margins = torch.full(targets.shape, math.inf, dtype=logits.dtype)
+    margins[asks] = (logits.gather(1, right) - others)[:, 0].nan_to_num(nan=-math.inf)
+    smallest = margins.amin(1)
+    return Examined(len(targets), int((smallest <= 0).sum()), float(smallest.min()))
 
 
-def strings(symbols: int, time: int) -> Int[Tensor, "rows time"]:
-    """All strings over so many symbols, as tokens."""
+def strings(symbols: int, time: int) -> Int[Tensor, "rows {time}"]:
+    """All strings of this length over this many symbols, as tokens."""
     count = symbols**time
     if count > 1 << 20:
-        raise BadInput(f"{symbols}^{time} strings are too many to look at each; at most 2^20")
+        raise BadInput(f"{symbols}^{time} strings are too many to check each of them; at most 2^20")
     return torch.arange(count)[:, None] // symbols ** torch.arange(time - 1, -1, -1) % symbols + 1
 
 

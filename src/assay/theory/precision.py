@@ -1,4 +1,4 @@
-"""How few bits a construction does with: the coarsest numbers in which it is still exact, as a function of N."""
+"""The least precision of a construction: the fewest bits per number with which it is still exact."""
 
 from __future__ import annotations
 
@@ -6,38 +6,39 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args
 
 from assay.models.attention import AttentionLayer
-from assay.models.rounded import Fixed, Float, Format, Rounded
 from assay.rng import Rng
 from assay.theory.claim import Change, Construction
+from assay.theory.rounding import Fixed, Float, Format, Rounded
 
 Part = Literal["weights", "activations", "state", "all"]
 PARTS: tuple[Part, ...] = get_args(Part)
-INPUTS = 256  # random ones for each format that is tried
-RUNGS = (31, 16, 8, 4, 2, 1, 0)
+INPUTS = 256  # random inputs for each format that is tried
+RUNGS = (31, 16, 8, 4, 2, 1, 0)  # bits, tried from above until one fails
 GENEROUS = RUNGS[0]
 
 
-def rounding(format: Format, part: Part = "all") -> Change:
-    """Gives a part of a machine's numbers this format.
+def rounding_change(format: Format, part: Part = "all") -> Change:
+    """A change that rounds one part of a machine's numbers to a format.
 
-    The rest is computed in float64, so that what fails, fails for the format.
+    The other numbers are float64, so that only the format can cause a failure.
     """
-    on = {name: part in (name, "all") for name in PARTS if name != "all"}
-    return lambda model: Rounded(model.double(), format, **on)
+    rounds = {name: part in (name, "all") for name in PARTS if name != "all"}
+    return lambda model: Rounded(model.double(), format, **rounds)
 
 
 def exact(claim: Construction, length: int, part: Part, format: Format, inputs: int = INPUTS) -> bool:
-    """Whether a construction answers random inputs rightly, all of them, when a part of its numbers has this format.
+    """Whether a construction answers all of some random inputs correctly with one part of its numbers in this format.
 
-    A format that fails at one position in many may pass: what is found can be a bit too coarse, never too fine.
+    A format that fails on very few inputs may pass, so a least format can be a bit too coarse, but never too fine.
     """
-    return claim.examine_random(length, Rng.seeded(0, "precision"), inputs, rounding(format, part)).wrong == 0
+    machine = claim.machine(length, rounding_change(format, part))
+    return claim.examine_random(machine, Rng.seeded(0, "precision"), inputs).wrong == 0
 
 
 def least(holds: Callable[[int], bool]) -> int | None:
-    """The least number of bits at which something holds, from above and one by one in the end.
+    """The least number of bits such that this and all larger numbers tried hold; None if 31 bits fail.
 
-    What holds at few bits may by chance hold again at fewer: the one reported is that down to which all tried hold.
+    The search goes down, so a smaller number that holds by chance below one that fails is not reported.
 
     >>> least(lambda bits: bits >= 9 or bits == 3)
     9
@@ -55,12 +56,12 @@ def least(holds: Callable[[int], bool]) -> int | None:
 
 
 def least_fraction(claim: Construction, length: int, part: Part = "all", inputs: int = INPUTS) -> int | None:
-    """The least bits behind the point, with plenty before it; None if 31 are too few."""
+    """The least number of fraction bits, with plenty of whole bits; None if 31 are too few."""
     return least(lambda bits: exact(claim, length, part, Fixed(GENEROUS, bits), inputs))
 
 
 def least_fixed(claim: Construction, length: int, part: Part = "all", inputs: int = INPUTS) -> Fixed | None:
-    """The least bits behind the point, and with them the least before it."""
+    """The fixed-point format with the least fraction bits, and with these the least whole bits."""
     fraction = least_fraction(claim, length, part, inputs)
     if fraction is None:
         return None
@@ -71,24 +72,24 @@ def least_fixed(claim: Construction, length: int, part: Part = "all", inputs: in
 def least_mantissa(
     claim: Construction, length: int, part: Part = "all", exponent: int = 8, inputs: int = INPUTS
 ) -> int | None:
-    """The least bits of mantissa of floating-point numbers; None if 31 are too few."""
+    """The least number of mantissa bits of floating-point numbers; None if 31 are too few."""
     return least(lambda bits: bits > 0 and exact(claim, length, part, Float(exponent, bits), inputs))
 
 
 def parts(claim: Construction, length: int) -> tuple[Part, ...]:
-    """The parts that a construction has: what attention carries along are activations, not a state."""
-    recurs = any(not isinstance(block.mixer, AttentionLayer) for block in claim.build(length).blocks)
-    return tuple(part for part in PARTS if part != "state" or recurs)
+    """The parts that a construction has. The cache of attention counts as activations, not as a state."""
+    recurrent = any(not isinstance(block.mixer, AttentionLayer) for block in claim.build(length).blocks)
+    return tuple(part for part in PARTS if part != "state" or recurrent)
 
 
 def survey(
-    claim: Construction, length: int, of: Iterable[Part] | None = None, inputs: int = INPUTS
+    claim: Construction, length: int, some_parts: Iterable[Part] | None = None, inputs: int = INPUTS
 ) -> list[dict[str, Any]]:
-    """The least formats of the parts of a construction, all that it has unless some are named, for a chart."""
+    """The least fixed-point format of each part of a construction (all by default), as rows for a chart."""
     rows, width = [], claim.build(length).read_out.in_features
-    for part in parts(claim, length) if of is None else of:
-        found = least_fixed(claim, length, part, inputs)
+    for part in parts(claim, length) if some_parts is None else some_parts:
+        format = least_fixed(claim, length, part, inputs)
         row = {"claim": claim.name, "length": length, "width": width, "part": part}
-        bits = (None,) * 3 if found is None else (found.whole, found.fraction, found.bits)
+        bits = (None,) * 3 if format is None else (format.whole, format.fraction, format.bits)
         rows.append(row | dict(zip(("whole", "fraction", "bits"), bits, strict=True)))
     return rows

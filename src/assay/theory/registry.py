@@ -32,7 +32,9 @@ CLAIMS = Registry(
         "equality-two-layers": Entry(
             "constructions.equality:EqualityTwoLayers", "equality and inequality by two layers", f"{SEPARATIONS}, T6"
         ),
-        "equality-one-layer": Entry("depth:EqualityOneLayer", "equality by one layer of width N / 2b + 4", OWN),
+        "equality-one-layer": Entry(
+            "constructions.equality:EqualityOneLayer", "equality by one layer of width N / 2b + 4", OWN
+        ),
         "thresholds-disjointness": Entry(
             "constructions.thresholds:DisjointnessTwoLayers",
             "disjointness as a threshold, two layers, two heads",
@@ -134,7 +136,7 @@ CLAIMS = Registry(
 )
 
 
-def claim_named(name: str, **options: Any) -> Claim:
+def named_claim(name: str, **options: Any) -> Claim:
     """A claim by its name, or one's own as module:Class, with its options."""
     from assay.theory.claim import Claim
 

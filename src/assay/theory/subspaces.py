@@ -19,7 +19,7 @@ from assay.models.skeleton import Model, Stack
 from assay.rng import Rng
 from assay.tasks.task import Task
 
-Map = Float[Tensor, "to from"]
+Map = Float[Tensor, "_ _"]  # [to, from]
 FAR = 200.0  # elu(-200) + 1 = 0, sigmoid(-200) = 0 and sigmoid(200) = 1 in float32
 
 

@@ -1,5 +1,5 @@
-"""The CPU kernels, in numba: one file per rule, each a kernel as `fused.py` describes it.
+"""The CPU kernels, in numba: one file per operator, each a kernel as `kernel.py` describes it.
 
-Where a rule multiplies matrices, sixteen rows of a batch lie side by side in memory (the last axis, LANES), so that
-every operation is the same arithmetic on sixteen numbers: all of it uses vector instructions, at any head size.
+Where an operator multiplies matrices, sixteen rows of a batch lie side by side in memory (the last axis, LANES): every
+operation is the same arithmetic on sixteen numbers and uses vector instructions, at any head size.
 """

@@ -16,13 +16,13 @@ def outputs(a: Tensor, b: Tensor, h: Tensor) -> Tensors:
     return (torch.empty_like(b),)
 
 
-def forward(made: Tensors, a: Tensor, b: Tensor, h: Tensor) -> None:
-    launch(_forward, b.shape[0] * b.shape[1], 0, a, b, h, made[0])
+def forward(results: Tensors, a: Tensor, b: Tensor, h: Tensor) -> None:
+    launch(_forward, b.shape[0] * b.shape[1], {}, a, b, h, results[0])
 
 
-def backward(made: Tensors, grads: Tensors, a: Tensor, b: Tensor, h: Tensor) -> Tensors:
+def backward(results: Tensors, grads: Tensors, a: Tensor, b: Tensor, h: Tensor) -> Tensors:
     da, db, dh = torch.empty_like(a), torch.empty_like(b), torch.empty_like(h)
-    launch(_backward, b.shape[0] * b.shape[1], 0, a, before(h, made[0]), grads[0], da, db, dh)
+    launch(_backward, b.shape[0] * b.shape[1], {}, a, before(h, results[0]), grads[0], da, db, dh)
     return da, db, dh
 
 
@@ -38,7 +38,7 @@ def _forward(start, stop, scratch, a, b, first_h, outputs):
 
 
 @kernel
-def _backward(start, stop, scratch, a, seen, d_out, da, db, d_first):
+def _backward(start, stop, scratch, a, previous, d_out, da, db, d_first):
     H, T, D = a.shape[1:]
     for block in range(start, stop):
         row, head = divmod(block, H)
@@ -47,6 +47,6 @@ def _backward(start, stop, scratch, a, seen, d_out, da, db, d_first):
         for t in range(T - 1, -1, -1):
             for i in range(D):
                 d_i = dh[i] + d_out[row, head, t, i]
-                da[row, head, t, i] = d_i * np.conj(seen[row, head, t, i])
+                da[row, head, t, i] = d_i * np.conj(previous[row, head, t, i])
                 db[row, head, t, i] = d_i
                 dh[i] = d_i * np.conj(a[row, head, t, i])

@@ -16,15 +16,15 @@ def outputs(z: Tensor, f: Tensor, w_z: Tensor, w_f: Tensor, c: Tensor) -> Tensor
     return (torch.empty_like(z),)
 
 
-def forward(made: Tensors, z: Tensor, f: Tensor, w_z: Tensor, w_f: Tensor, c: Tensor) -> None:
-    launch(_forward, z.shape[0] * z.shape[1], 0, z, f, w_z, w_f, c, made[0])
+def forward(results: Tensors, z: Tensor, f: Tensor, w_z: Tensor, w_f: Tensor, c: Tensor) -> None:
+    launch(_forward, z.shape[0] * z.shape[1], {}, z, f, w_z, w_f, c, results[0])
 
 
-def backward(made: Tensors, grads: Tensors, z: Tensor, f: Tensor, w_z: Tensor, w_f: Tensor, c: Tensor) -> Tensors:
-    seen = before(c, made[0])
+def backward(results: Tensors, grads: Tensors, z: Tensor, f: Tensor, w_z: Tensor, w_f: Tensor, c: Tensor) -> Tensors:
+    previous = before(c, results[0])
     dz, df, dc = torch.empty_like(z), torch.empty_like(f), torch.empty_like(c)
-    launch(_backward, z.shape[0] * z.shape[1], 0, z, f, w_z, w_f, seen, grads[0], dz, df, dc)
-    dw_z, dw_f = (group_sum((d * seen).sum(2), len(w_z)) for d in (dz, df))
+    launch(_backward, z.shape[0] * z.shape[1], {}, z, f, w_z, w_f, previous, grads[0], dz, df, dc)
+    dw_z, dw_f = (group_sum((d * previous).sum(2), len(w_z)) for d in (dz, df))
     return dz, df, dw_z, dw_f, dc
 
 
@@ -44,7 +44,7 @@ def _forward(start, stop, scratch, z, f, w_z, w_f, first_c, outputs):
 
 
 @kernel
-def _backward(start, stop, scratch, z, f, w_z, w_f, seen, d_out, dz, df, d_first):
+def _backward(start, stop, scratch, z, f, w_z, w_f, previous, d_out, dz, df, d_first):
     B, H, T, D = z.shape
     one = z.dtype.type(1)
     for block in range(start, stop):
@@ -53,7 +53,7 @@ def _backward(start, stop, scratch, z, f, w_z, w_f, seen, d_out, dz, df, d_first
         dc = d_first[row, head]
         dc[:] = 0
         for t in range(T - 1, -1, -1):
-            c = seen[row, head, t]
+            c = previous[row, head, t]
             for i in range(D):
                 new = tanh(z[row, head, t, i] + weight_z[i] * c[i])
                 keep = sigmoid(f[row, head, t, i] + weight_f[i] * c[i])

@@ -6,7 +6,7 @@ Additive, e is v alone.
 from __future__ import annotations
 
 from assay.ops.cpu.jit import inline
-from assay.ops.cpu.lanes import add_outer, copy, rows, take, times
+from assay.ops.cpu.lanes import add_outer, copy, matrix_times, take, times_matrix
 from assay.ops.cpu.vector import load, store, zero
 
 
@@ -23,12 +23,12 @@ def delta_step(W, q, k, v, beta, e, u, o, K, V, additive):
     if additive:
         copy(v, e)
     else:
-        times(k, W, e, K, V)
+        times_matrix(k, W, e, K, V)
         for c in range(V):
             store(e, c, load(v, c) - load(e, c))
     scaled(beta, e, u, V)
     add_outer(k, u, W, K, V)
-    times(q, W, o, K, V)
+    times_matrix(q, W, o, K, V)
 
 
 @inline
@@ -43,18 +43,18 @@ def states_of_segment(start, k, beta, e, states, u, K, V):
 
 
 @inline
-def delta_step_back(W, dW, q, k, beta, e, do, dq, dk, dv, dbeta, u, room, K, V, additive):
+def delta_step_back(W, dW, q, k, beta, e, do, dq, dk, dv, dbeta, u, W_u, K, V, additive):
     """From the gradients of o and of the new state in dW, those of q, k, v, beta and, in dW, of the state W before."""
     scaled(beta, e, u, V)
     shared = zero(W)
     for c in range(V):
         shared = shared + load(u, c) * load(do, c)
-    rows(W, do, dq, K, V)
+    matrix_times(W, do, dq, K, V)
     for j in range(K):
         store(dq, j, load(dq, j) + load(k, j) * shared)
     add_outer(q, do, dW, K, V)
-    times(k, dW, dv, K, V)  # of u, until it is scaled to that of e
-    rows(dW, u, dk, K, V)
+    times_matrix(k, dW, dv, K, V)  # of u, until it is scaled to that of e
+    matrix_times(dW, u, dk, K, V)
     summed = zero(W)
     for c in range(V):
         du = load(dv, c)
@@ -64,7 +64,7 @@ def delta_step_back(W, dW, q, k, beta, e, do, dq, dk, dv, dbeta, u, room, K, V, 
     store(dbeta, 0, summed)
     if additive:
         return
-    rows(W, u, room, K, V)
+    matrix_times(W, u, W_u, K, V)
     for j in range(K):
-        store(dk, j, load(dk, j) + load(room, j))
+        store(dk, j, load(dk, j) + load(W_u, j))
     add_outer(k, u, dW, K, V)

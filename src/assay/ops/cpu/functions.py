@@ -1,4 +1,4 @@
-"""exp, sigmoid and tanh of a number or of a vector, in vector instructions; the C library's are calls, one by one.
+"""exp, sigmoid and tanh of a number or of a vector, in vector instructions; the C library takes one number per call.
 
 exp(x) = 2^n exp(r) with |r| <= log(2) / 2, and exp(r) - 1 by its Taylor series, with as many terms as the type needs.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from assay.ops.cpu.jit import inline
+from assay.ops.cpu.jit import INLINE, inline
 from assay.ops.cpu.vector import Vector, clamp, floor, half_of_two_to
 
 
@@ -76,4 +76,4 @@ def _by_type(index):
 
 
 for _index, _name in enumerate((exp, sigmoid, tanh)):
-    overload(_name)(_by_type(_index))
+    overload(_name, jit_options=INLINE)(_by_type(_index))

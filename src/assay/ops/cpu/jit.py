@@ -1,14 +1,17 @@
-"""How a kernel is compiled, kept on disk, and run on several threads.
+"""Compile the CPU kernels with numba, keep the machine code on disk, and run a kernel on several threads.
 
-Threads are Python's: a kernel releases the interpreter's lock and takes a range of blocks. numba's own layers were
-weighed: OpenMP's aborts a forked child, the work queue's aborts when two threads meet in it, and TBB has no wheel for
-every platform.
+The threads are Python's: a kernel releases the interpreter's lock and works on a range of blocks. numba's threading
+layers do not fit: OpenMP aborts in a forked child, the work queue aborts when two threads enter it, and TBB has no
+wheel for every platform.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import tempfile
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,36 +21,57 @@ import numba
 import torch
 from torch import Tensor
 
+from assay.ops.cpu.scratch import DEBUG, Layout, allocate
+
 # Sums may be reordered and multiplications fused, for vector instructions; NaN and Inf keep their meaning.
 FASTMATH = {"contract", "reassoc", "nsz", "arcp", "afn"}
 
-inline = numba.njit(fastmath=FASTMATH, error_model="numpy")
+if DEBUG:  # compiled with checks, and kept apart from kernels without them
+    numba.config.BOUNDSCHECK = 1
+    numba.config.CACHE_DIR = os.path.join(numba.config.CACHE_DIR or tempfile.gettempdir(), "assay-debug")
+
+# All functions that a kernel calls are inlined. Otherwise numba compiles them twice, alone and with the kernel, and the
+# copies round differently: the process that compiles the kernel runs the first, a process that loads it the second.
+INLINE = {"forceinline": True}
+inline = numba.njit(fastmath=FASTMATH, error_model="numpy", **INLINE)
+
+_setting_folder = threading.Lock()
 
 
 def kernel(function: Callable[..., None]) -> Callable[..., None]:
-    """Compile at the first call on this machine, and load what was compiled from then on."""
+    """Compile a kernel at its first call on this machine; later processes load the machine code from disk."""
     compiled = numba.njit(nogil=True, fastmath=FASTMATH, error_model="numpy")(function)
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(_cache())
-    try:
-        compiled.enable_caching()
-    except (RuntimeError, OSError):  # no folder can be written: every process compiles for itself
-        pass
-    finally:
-        numba.config.CACHE_DIR = before
+    with _setting_folder:  # the setting is global, and threads may import two kernels at once
+        before = numba.config.CACHE_DIR
+        try:
+            numba.config.CACHE_DIR = str(_cache_folder())
+            compiled.enable_caching()
+        except (RuntimeError, OSError):  # no folder can be written: each process compiles the kernel, to the same code
+            pass
+        finally:
+            numba.config.CACHE_DIR = before
     return compiled
 
 
-def _cache() -> Path:
-    """A folder for this very source: numba's check sees a kernel's own file, but not the ones that it calls into."""
+@functools.cache
+def _cache_folder() -> Path:
+    """A writable folder for this version of the kernels; OSError or RuntimeError if there is none.
+
+    Its name has a hash of all sources, because numba only checks a kernel's own file and not the functions it calls.
+    """
     here = Path(__file__).parent
     sources = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(here.glob("*.py"))))
     if numba.config.CACHE_DIR:
-        above = Path(numba.config.CACHE_DIR)
+        parent = Path(numba.config.CACHE_DIR)
     elif os.access(here, os.W_OK):
-        above = here / "__pycache__"
+        parent = here / "__pycache__"
     else:
-        above = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "assay"
-    return above / f"kernels-{sources.hexdigest()[:12]}"
+        parent = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "assay"
+    folder = parent / f"kernels-{sources.hexdigest()[:12]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):  # numba would choose another folder, without the hash
+        raise PermissionError(f"{folder} is read-only")
+    return folder
 
 
 class _Pool:
@@ -59,7 +83,7 @@ class _Pool:
     def forget(self) -> None:
         self.executor, self.size = None, 0
 
-    def of(self, size: int) -> ThreadPoolExecutor:
+    def with_size(self, size: int) -> ThreadPoolExecutor:
         if self.executor is None or self.size < size:
             self.executor, self.size = ThreadPoolExecutor(size, "assay-kernel"), size
         return self.executor
@@ -70,16 +94,18 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_pool.forget)
 
 
-def launch(run: Callable[..., None], blocks: int, scratch: int, *arguments: Tensor | int | bool) -> None:
-    """Call run(start, stop, scratch, *arguments) on ranges of the blocks, one per thread of torch's; each with its own
-    uninitialised scratch, `scratch` numbers of the first argument's type."""
+def launch(run: Callable[..., None], blocks: int, layout: Layout, *arguments: Tensor | int | bool) -> None:
+    """Call run(start, stop, scratch, *arguments) on ranges of the blocks, one per thread of torch's.
+
+    Each has scratch memory of its own, of the first tensor's type.
+    """
     first = next(x for x in arguments if isinstance(x, Tensor))
     threads = max(1, min(torch.get_num_threads(), blocks))
-    rooms = torch.empty(threads, scratch, dtype=first.dtype).numpy()
+    scratch = allocate(layout, threads, first.dtype)
     arrays = [x.detach().numpy() if isinstance(x, Tensor) else x for x in arguments]
     edges = [blocks * i // threads for i in range(threads + 1)]
-    calls: list[tuple[Any, ...]] = [(edges[i], edges[i + 1], rooms[i], *arrays) for i in range(threads)]
-    waiting = [_pool.of(threads - 1).submit(run, *call) for call in calls[1:]]
+    calls: list[tuple[Any, ...]] = [(edges[i], edges[i + 1], scratch[i], *arrays) for i in range(threads)]
+    running = [_pool.with_size(threads - 1).submit(run, *call) for call in calls[1:]]
     run(*calls[0])
-    for other in waiting:
-        other.result()
+    for future in running:
+        future.result()

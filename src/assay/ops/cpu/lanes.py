@@ -1,5 +1,5 @@
-"""Sixteen rows side by side: a block holds rows of one head, and of one group where that shares a weight; lane is the
-last axis of everything in it.
+"""Blocks of sixteen rows side by side: rows of one head, and of one group where they share a weight. Lane is the last
+axis of every array in a block.
 
 A matrix W [n, m] of a block is n m vectors; a weight R [out, in] that the rows share stays as it is.
 """
@@ -12,12 +12,13 @@ from torch import Tensor
 
 from assay.ops.cpu.functions import exp
 from assay.ops.cpu.jit import inline
-from assay.ops.cpu.vector import LANES, larger, load, store, zero
+from assay.ops.cpu.scratch import DEBUG, LANES
+from assay.ops.cpu.vector import larger, load, store, zero
 
-CACHED = 2**19  # bytes of states that are kept while a segment runs backwards, about half of a core's cache
+CACHED = 2**19  # bytes of states that the backward pass holds at once: about half of a core's cache
 
 
-def blocks_of(rows: int, groups: int, heads: int) -> int:
+def block_count(rows: int, groups: int, heads: int) -> int:
     """How many blocks a batch of rows has, over all groups and heads."""
     return groups * heads * -(-(rows // groups) // LANES)
 
@@ -27,15 +28,15 @@ def history(like: Tensor, blocks: int, *shape: int) -> Tensor:
     return like.new_empty((blocks, *shape, LANES))
 
 
-def segment(time: int, state: int, like: Tensor) -> int:
-    """How many steps apart the kept states are: the backward pass computes those between anew, all at once."""
+def segment_length(time: int, state: int, like: Tensor) -> int:
+    """The steps between two saved states; the backward pass computes the states between them again."""
     fitting = CACHED // (state * LANES * like.element_size())
     return min(time, max(8, isqrt(time), fitting))
 
 
 @inline
-def place(block, rows, groups, heads):
-    """A block's group, head, first row, and number of rows."""
+def rows_of_block(block, rows, groups, heads):
+    """The group and head of a block, its first row, and its number of rows."""
     per_group = rows // groups
     per_head = (per_group + LANES - 1) // LANES
     group, rest = divmod(block, heads * per_head)
@@ -45,9 +46,11 @@ def place(block, rows, groups, heads):
 
 
 @inline
-def take(scratch, start, count):
-    """Some of a scratch's vectors."""
-    return scratch[start * LANES : (start + count) * LANES]
+def take(area, start, count):
+    """The vectors of an area from a first one on."""
+    if DEBUG and (start < 0 or (start + count) * LANES > len(area)):
+        raise IndexError("vectors are taken outside of their area")
+    return area[start * LANES : (start + count) * LANES]
 
 
 # -- between rows and lanes ----------------------------------------------------------------------------------------
@@ -63,7 +66,7 @@ def gather(x, first, count, head, t, into):
 
 @inline
 def scatter(out, first, count, head, t, x):
-    """x[first + lane, head, t, i] = out[i, lane]."""
+    """x[first + lane, head, t, i] = out[i, lane], for the lanes that have a row."""
     for lane in range(count):
         for i in range(x.shape[3]):
             x[first + lane, head, t, i] = out[i * LANES + lane]
@@ -99,7 +102,7 @@ def copy(x, into):
 
 
 @inline
-def times(x, W, out, n, m):
+def times_matrix(x, W, out, n, m):
     """out = x W, for W [n, m]."""
     for c in range(m):
         store(out, c, load(x, 0) * load(W, c))
@@ -110,7 +113,7 @@ def times(x, W, out, n, m):
 
 
 @inline
-def rows(W, x, out, n, m):
+def matrix_times(W, x, out, n, m):
     """out = W x, for W [n, m]."""
     for i in range(n):
         even, odd = load(W, i * m) * load(x, 0), zero(W)
@@ -134,8 +137,8 @@ def add_outer(a, b, W, n, m):
 @inline
 def weigh(R, x, out):
     """out += R x, with one R [out, in] for all lanes; four of its rows at a time, to read x a quarter as often."""
-    whole = R.shape[0] - R.shape[0] % 4
-    for j in range(0, whole, 4):
+    blocked = R.shape[0] - R.shape[0] % 4
+    for j in range(0, blocked, 4):
         a, b, c, d = load(out, j), load(out, j + 1), load(out, j + 2), load(out, j + 3)
         for i in range(R.shape[1]):
             x_i = load(x, i)
@@ -144,7 +147,7 @@ def weigh(R, x, out):
         store(out, j + 1, b)
         store(out, j + 2, c)
         store(out, j + 3, d)
-    for j in range(whole, R.shape[0]):
+    for j in range(blocked, R.shape[0]):
         a = load(out, j)
         for i in range(R.shape[1]):
             a = a + R[j, i] * load(x, i)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from assay.ops.cpu.functions import exp
 from assay.ops.cpu.jit import kernel, launch
+from assay.ops.cpu.scratch import LANES, areas
 from assay.ops.grouped import group_sum, or_zeros
 
 Tensors = tuple[Tensor, ...]
@@ -19,21 +20,21 @@ def outputs(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -
     return torch.empty_like(x), torch.empty_like(h), h.new_empty(*h.shape[:2], segments, *h.shape[2:])
 
 
-def forward(made: Tensors, x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> None:
-    y, last, starts = made
+def forward(results: Tensors, x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> None:
+    y, last, starts = results
     last.copy_(h)
-    launch(_forward, x.shape[0] * x.shape[1], 0, x, dt, A, B, C, last, y, starts)
+    launch(_forward, x.shape[0] * x.shape[1], {}, x, dt, A, B, C, last, y, starts)
 
 
 def backward(
-    made: Tensors, grads: Tensors, x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor
+    results: Tensors, grads: Tensors, x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor
 ) -> Tensors:
     dy, d_last = grads
     dx, ddt, dB, dC = (torch.empty_like(a) for a in (x, dt, B, C))
     dh = or_zeros(d_last, h).clone()
     dA = torch.empty_like(h)
-    scratch = (SEGMENT + 1) * h.shape[2] * h.shape[3]
-    launch(_backward, x.shape[0] * x.shape[1], scratch, x, dt, A, B, C, made[2], dy, dx, ddt, dA, dB, dC, dh)
+    layout = {"states": -(-(SEGMENT + 1) * h.shape[2] * h.shape[3] // LANES)}
+    launch(_backward, x.shape[0] * x.shape[1], layout, x, dt, A, B, C, results[2], dy, dx, ddt, dA, dB, dC, dh)
     return dx, ddt, group_sum(dA, len(A)), dB, dC, dh
 
 
@@ -61,10 +62,11 @@ def _forward(start, stop, scratch, x, dt, A, B, C, state, y, starts):
 
 @kernel
 def _backward(start, stop, scratch, x, dt, A, B, C, starts, dy, dx, ddt, dA, dB, dC, d_state):
-    """h_t = g h + dt x B with g = exp(dt A): the states of a segment are computed anew, then walked back."""
+    """h_t = g h + dt x B with g = exp(dt A): the states of a segment are computed again, then walked back."""
     rows, H, T, D = x.shape
     N = A.shape[3]
-    states = scratch.reshape(SEGMENT + 1, D, N)
+    (states,) = areas(scratch)
+    states = states[: (SEGMENT + 1) * D * N].reshape(SEGMENT + 1, D, N)
     for block in range(start, stop):
         row, head = divmod(block, H)
         A_r, dh, dA_r = A[row * len(A) // rows, head], d_state[row, head], dA[row, head]

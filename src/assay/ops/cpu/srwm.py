@@ -9,33 +9,35 @@ from assay.ops.cpu.functions import sigmoid
 from assay.ops.cpu.jit import inline, kernel, launch
 from assay.ops.cpu.lanes import (
     add_outer,
-    blocks_of,
+    block_count,
     copy,
     gather,
     gather_matrix,
     history,
-    place,
-    rows,
+    matrix_times,
+    rows_of_block,
     scatter,
     scatter_matrix,
-    segment,
+    segment_length,
     softmax,
     softmax_back,
     take,
-    times,
+    times_matrix,
 )
-from assay.ops.cpu.vector import LANES, load, store, zero
+from assay.ops.cpu.scratch import LANES, areas
+from assay.ops.cpu.vector import load, store, zero
+from assay.ops.fast_weights import written_parts
 from assay.ops.grouped import group_sum, or_zeros
 
 Tensors = tuple[Tensor, ...]
 
 
-def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **flags: bool) -> Tensors:
+def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **flags: bool | str) -> Tensors:
     """y and the final matrices; then, by block: softmax(q) and softmax(k); beta; (q - k) W; states to start from."""
     B, H, T, D = x.shape
-    M, blocks = 3 * D + 4, blocks_of(B, 1, H)
+    M, blocks = 3 * D + 4, block_count(B, 1, H)
     finals = (x.new_empty(B, H, *W.shape[2:]) for W in (W_y, W_q, W_k, w_b))
-    starts = -(-T // segment(T, D * M, x))
+    starts = -(-T // segment_length(T, D * M, x))
     return (
         torch.empty_like(x),
         *finals,
@@ -46,31 +48,33 @@ def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **fla
     )
 
 
-def forward(made: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, **fixed: bool) -> None:
-    y, *finals, qk, beta, m, starts = made
+def forward(results: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, fixed: str) -> None:
+    y, *finals, qk, beta, m, starts = results
     D = x.shape[-1]
     final = x.new_empty(*x.shape[:2], D, 3 * D + 4)
-    steps = segment(x.shape[2], D * (3 * D + 4), x)
+    steps = segment_length(x.shape[2], D * (3 * D + 4), x)
     saved = (qk.flatten(2), beta.flatten(2), m.flatten(2), starts.flatten(2))
-    scratch = (D * (3 * D + 4) + 2 * D + 2 * (3 * D + 4)) * LANES
-    written = torch.tensor([not fixed[f"fixed_{part}"] for part in "yqkb"])
-    launch(_forward, len(qk), scratch, x, torch.cat(W, -1), y, final, *saved, steps, read_after_write, written)
+    M = 3 * D + 4
+    layout = {"W": D * M, "x_t": D, "p": D, "z": M, "u": M}
+    written = torch.tensor(written_parts(fixed))
+    launch(_forward, len(qk), layout, x, torch.cat(W, -1), y, final, *saved, steps, read_after_write, written)
     for out, part in zip(finals, final.split([D, D, D, 4], -1), strict=True):
         out.copy_(part)
 
 
-def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, **fixed: bool) -> Tensors:
-    """What is fixed has a beta of 0 on record, from which everything follows."""
-    _, _, _, _, _, qk, beta, m, starts = made
+def backward(results: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, fixed: str) -> Tensors:
+    """A part that is fixed has a saved beta of 0, so that its gradients come out right without `fixed`."""
+    _, _, _, _, _, qk, beta, m, starts = results
     dy, *dfinal = grads
-    final = torch.cat([or_zeros(grad, out) for grad, out in zip(dfinal, made[1:5], strict=True)], -1)
+    final = torch.cat([or_zeros(grad, out) for grad, out in zip(dfinal, results[1:5], strict=True)], -1)
     D = x.shape[-1]
     M = 3 * D + 4
-    steps = segment(x.shape[2], D * M, x)
+    steps = segment_length(x.shape[2], D * M, x)
     dx, dW = torch.empty_like(x), torch.empty_like(final)
     saved = (qk.flatten(2), beta.flatten(2), m.flatten(2), starts.flatten(2))
-    scratch = ((steps + 1) * D * M + 5 * D + 4 * M) * LANES
-    launch(_backward, len(qk), scratch, x, dy, final, *saved, dx, dW, steps, read_after_write)
+    layout = {"states": steps * D * M, "dW": D * M, "x_t": D, "dx_t": D, "p": D, "dp": D, "dk": D}
+    layout |= {"u": M, "du": M, "dm": M, "dz": M}
+    launch(_backward, len(qk), layout, x, dy, final, *saved, dx, dW, steps, read_after_write)
     return dx, *group_sum(dW, len(W[0])).split([D, D, D, 4], -1)
 
 
@@ -91,10 +95,9 @@ def _difference(a, b, out, n):
 def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps, read_after_write, written):
     B, H, T, D = x.shape
     G, M = W_0.shape[0], W_0.shape[3]
-    W, x_t, p = take(scratch, 0, D * M), take(scratch, D * M, D), take(scratch, D * M + D, D)
-    z, u = take(scratch, D * M + 2 * D, M), take(scratch, D * M + 2 * D + M, M)
+    W, x_t, p, z, u = areas(scratch)
     for block in range(start, stop):
-        _, head, first, count = place(block, B, 1, H)
+        _, head, first, count = rows_of_block(block, B, 1, H)
         for lane in range(LANES):  # a state may have a matrix for every row: blocks do not keep to the groups
             group = min(first + lane, B - 1) * G // B
             for i in range(D):
@@ -105,17 +108,17 @@ def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps,
             if t % steps == 0:
                 copy(W, starts[block, t // steps])
             gather(x, first, count, head, t, x_t)
-            times(x_t, W, z, D, M)
+            times_matrix(x_t, W, z, D, M)
             softmax(take(z, D, D), q, D)
             softmax(take(z, 2 * D, D), k, D)
             for i in range(4):
                 store(beta[block, t], i, sigmoid(load(z, 3 * D + i)) if written[i] else zero(z))
             _difference(q, k, p, D)
-            times(p, W, m[block, t], D, M)
+            times_matrix(p, W, m[block, t], D, M)
             _written(beta[block, t], m[block, t], u, D)
             add_outer(k, u, W, D, M)
             if read_after_write:
-                times(x_t, W, z, D, M)
+                times_matrix(x_t, W, z, D, M)
             scatter(z, first, count, head, t, y)
         scatter_matrix(W, first, count, head, final)
 
@@ -124,13 +127,9 @@ def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps,
 def _backward(start, stop, scratch, x, dy, dfinal, qk, beta, m, starts, dx, dW_0, steps, read_after_write):
     B, H, T, D = x.shape
     M = dfinal.shape[3]
-    states, dW, rest = take(scratch, 0, steps * D * M), take(scratch, steps * D * M, D * M), (steps + 1) * D * M
-    x_t, dx_t, p = take(scratch, rest, D), take(scratch, rest + D, D), take(scratch, rest + 2 * D, D)
-    dp, dk, rest = take(scratch, rest + 3 * D, D), take(scratch, rest + 4 * D, D), rest + 5 * D
-    u, du = take(scratch, rest, M), take(scratch, rest + M, M)
-    dm, dz = take(scratch, rest + 2 * M, M), take(scratch, rest + 3 * M, M)
+    states, dW, x_t, dx_t, p, dp, dk, u, du, dm, dz = areas(scratch)
     for block in range(start, stop):
-        _, head, first, count = place(block, B, 1, H)
+        _, head, first, count = rows_of_block(block, B, 1, H)
         gather_matrix(dfinal, first, count, head, dW)
         for part in range(starts.shape[1] - 1, -1, -1):
             begin, end = part * steps, min(T, (part + 1) * steps)
@@ -151,11 +150,11 @@ def _backward(start, stop, scratch, x, dy, dfinal, qk, beta, m, starts, dx, dW_0
                         for c in range(D):
                             store(dW, i * M + c, load(dW, i * M + c) + load(x_t, i) * load(dz, c))
                 # W' = W + k^T u, u = rates * (q - k) W
-                times(k, dW, du, D, M)
-                rows(dW, u, dk, D, M)
+                times_matrix(k, dW, du, D, M)
+                matrix_times(dW, u, dk, D, M)
                 _written(beta_t, du, dm, D)
                 _difference(q, k, p, D)
-                rows(W, dm, dp, D, M)
+                matrix_times(W, dm, dp, D, M)
                 add_outer(p, dm, dW, D, M)
                 _difference(dk, dp, dk, D)
                 softmax_back(q, dp, take(dz, D, D), D)
@@ -165,7 +164,7 @@ def _backward(start, stop, scratch, x, dy, dfinal, qk, beta, m, starts, dx, dW_0
                     for c in range(i * D, (i + 1) * D if i < 3 else M):
                         dbeta = dbeta + load(m_t, c) * load(du, c)
                     store(dz, 3 * D + i, dbeta * b * (1 - b))
-                rows(W, dz, dx_t, D, M)
+                matrix_times(W, dz, dx_t, D, M)
                 if read_after_write:
                     shared = zero(x_t)
                     for c in range(D):

@@ -1,4 +1,4 @@
-"""LANES numbers as one value in a register: numba has no such type, and loops over arrays that may overlap are slow.
+"""A vector type for numba, which has none: LANES numbers in a register. Loops over arrays that may overlap are slow.
 
 `load(x, n)` and `store(x, n, v)` move the n-th vector of a contiguous array; + - * / take vectors and plain numbers.
 `clamp`, `floor`, `two_to` and `larger` take either, so that a function written with them serves both.
@@ -13,7 +13,8 @@ from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, models, overload, register_model
 
-LANES = 16
+from assay.ops.cpu.jit import inline
+from assay.ops.cpu.scratch import DEBUG, LANES
 
 
 class Vector(types.Type):
@@ -23,7 +24,7 @@ class Vector(types.Type):
 
 
 @register_model(Vector)
-class _InRegister(models.PrimitiveModel):
+class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager, vector):
         real = manager.lookup(vector.real).get_value_type()
         super().__init__(manager, vector, ir.VectorType(real, LANES))
@@ -40,7 +41,7 @@ def _pointer(context, builder, signature, args):
 
 
 @intrinsic
-def load(typing, x, n):
+def _load(typing, x, n):
     def emit(context, builder, signature, args):
         pointer, align = _pointer(context, builder, signature, args)
         return builder.load(pointer, align=align)
@@ -49,13 +50,30 @@ def load(typing, x, n):
 
 
 @intrinsic
-def store(typing, x, n, v):
+def _store(typing, x, n, v):
     def emit(context, builder, signature, args):
         pointer, align = _pointer(context, builder, signature, args)
         builder.store(args[2], pointer, align=align)
         return context.get_dummy_value()
 
     return types.void(x, types.intp, Vector(x.dtype)), emit
+
+
+@inline
+def _checked_load(x, n):
+    if n < 0 or (n + 1) * LANES > len(x):
+        raise IndexError("a vector is read outside of its area")
+    return _load(x, n)
+
+
+@inline
+def _checked_store(x, n, v):
+    if n < 0 or (n + 1) * LANES > len(x):
+        raise IndexError("a vector is written outside of its area")
+    _store(x, n, v)
+
+
+load, store = (_checked_load, _checked_store) if DEBUG else (_load, _store)
 
 
 @intrinsic
@@ -70,7 +88,7 @@ def splat(typing, x):
 
 @intrinsic
 def zero(typing, x):
-    """Nothing in every lane, in an array's type."""
+    """Zero in every lane, in the type of an array."""
 
     def emit(context, builder, signature, args):
         return context.get_constant_null(signature.return_type)
@@ -95,8 +113,8 @@ def _arithmetic(symbol, instruction):
 
         def emit(context, builder, signature, args):
             both = [
-                x if isinstance(given, Vector) else _splat(builder, context.cast(builder, x, given, kind.real))
-                for given, x in zip(signature.args, args, strict=True)
+                x if isinstance(argument, Vector) else _splat(builder, context.cast(builder, x, argument, kind.real))
+                for argument, x in zip(signature.args, args, strict=True)
             ]
             return getattr(builder, instruction)(*both)
 
@@ -172,17 +190,17 @@ def floor(typing, x):
 
 @intrinsic
 def half_of_two_to(typing, n):
-    """2^(n - 1) from its bits, for a whole n; half, so that the largest power does not overflow too early."""
+    """2^(n - 1) from its bits, for an integer n; half, so that the largest power does not overflow too early."""
     double = (n.real if isinstance(n, Vector) else n) == types.float64
     mantissa, bias = (52, 1023) if double else (23, 127)
 
     def emit(context, builder, signature, args):
         kind = args[0].type
-        whole = ir.IntType(64 if double else 32)
-        wide = ir.VectorType(whole, LANES) if isinstance(kind, ir.VectorType) else whole
+        integer = ir.IntType(64 if double else 32)
+        wide = ir.VectorType(integer, LANES) if isinstance(kind, ir.VectorType) else integer
 
         def constant(number):
-            return ir.Constant(wide, [number] * LANES if wide is not whole else number)
+            return ir.Constant(wide, [number] * LANES if wide is not integer else number)
 
         exponent = builder.add(builder.fptosi(args[0], wide), constant(bias - 1))
         return builder.bitcast(builder.shl(exponent, constant(mantissa)), kind)

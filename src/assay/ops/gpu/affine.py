@@ -35,35 +35,35 @@ def backward(
     return dx, *_weight_gradients(x, y, dy, W, b, relu)
 
 
-def _multiply(x: Tensor, seen: Tensor | None, W: Tensor, b: Tensor | None, made: Tensor, relu: bool) -> None:
-    """made = W x + b; or made = W^T x, of what a rectifier let through."""
-    told, size, out = _told(x, W), x.shape[-1], made.shape[-1]
+def _multiply(x: Tensor, activated: Tensor | None, W: Tensor, b: Tensor | None, result: Tensor, relu: bool) -> None:
+    """result = W x + b; or result = W^T x, where x has passed the rectifier that gave `activated`."""
+    options, size, out = _options(x, W), x.shape[-1], result.shape[-1]
     double, kept = x.dtype == torch.float64, size <= 128 and x.dtype != torch.float64
     tall, wide = (32, 32) if double else (64, min(padded(out, 16), 64 if kept else 128))
-    programs, tiles = len(W) * W.shape[1] * triton.cdiv(out, wide), triton.cdiv(told["count"], tall)
+    programs, tiles = len(W) * W.shape[1] * triton.cdiv(out, wide), triton.cdiv(options["count"], tall)
     shares = _shares(programs, tiles) if kept else tiles
-    told |= {"shares": shares, "SIZE": size, "OUT": out, "FORWARD": b is not None, "RELU": relu, "KEPT": kept}
-    told |= {"ROWS": tall, "COLUMNS": wide, "DEPTH": min(padded(size, 16), 64) if kept else 16 if double else 32}
-    _product[(programs * shares,)](x, seen, W, b, made, **told, num_warps=4)
+    options |= {"shares": shares, "SIZE": size, "OUT": out, "FORWARD": b is not None, "RELU": relu, "KEPT": kept}
+    options |= {"ROWS": tall, "COLUMNS": wide, "DEPTH": min(padded(size, 16), 64) if kept else 16 if double else 32}
+    _product[(programs * shares,)](x, activated, W, b, result, **options, num_warps=4)
 
 
 def _weight_gradients(x: Tensor, y: Tensor, dy: Tensor, W: Tensor, b: Tensor, relu: bool) -> tuple[Tensor, Tensor]:
-    told, (groups, heads, out, size) = _told(x, W), W.shape
+    options, (groups, heads, out, size) = _options(x, W), W.shape
     double = x.dtype == torch.float64
     tall, wide = min(padded(out, 16), 32 if double else 64), min(padded(size, 16), 32 if double else 128)
     programs = groups * heads * triton.cdiv(out, tall) * triton.cdiv(size, wide)
     depth = 16 if double else 32
-    shares = _shares(programs, triton.cdiv(told["count"], depth))
-    told |= {"shares": shares, "D": size, "OUT": out, "RELU": relu, "ROWS": depth, "TALL": tall, "WIDE": wide}
+    shares = _shares(programs, triton.cdiv(options["count"], depth))
+    options |= {"shares": shares, "D": size, "OUT": out, "RELU": relu, "ROWS": depth, "TALL": tall, "WIDE": wide}
     dtype = torch.promote_types(x.dtype, torch.float32)
     dW, db = (x.new_empty(shares, *weight.shape, dtype=dtype) for weight in (W, b))
-    _weight_product[(programs * shares,)](x, y, dy, dW, db, **told, num_warps=4)
+    _weight_product[(programs * shares,)](x, y, dy, dW, db, **options, num_warps=4)
     dW, db = (dw[0] if shares == 1 else dw.sum(0) for dw in (dW, db))
     return dW.to(W.dtype), db.to(b.dtype)
 
 
-def _told(x: Tensor, W: Tensor) -> dict[str, Any]:
-    """What both kernels are told by name."""
+def _options(x: Tensor, W: Tensor) -> dict[str, Any]:
+    """The arguments that both kernels take by name."""
     count = len(x) // len(W) * x.shape[2]  # of rows and moments in a group
     return {"count": count, "T": x.shape[2], "HEADS": W.shape[1], "REAL": state_type(x), "PRECISION": precision(x)}
 
@@ -95,24 +95,24 @@ def _rows(first, count, matrix, T, HEADS: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def _given(x, seen, at, mask, like, BEHIND: tl.constexpr):
-    """Some of x; zero where the rectifier that it comes back through let nothing pass."""
+def _load_passed(x, activated, at, mask, like, BEHIND: tl.constexpr):
+    """Entries of a gradient x; zero where the rectifier that it passes backward was zero."""
     values = load(x + at, mask, like)
     if BEHIND:
-        values = tl.where(load(seen + at, mask, like) <= 0.0, 0.0, values)  # so that a NaN is not lost
+        values = tl.where(load(activated + at, mask, like) <= 0.0, 0.0, values)  # so that a NaN is not lost
     return values
 
 
 @triton.jit
 def _weight(W, i, column, SIZE: tl.constexpr, OUT: tl.constexpr, like, FORWARD: tl.constexpr):
-    """Some of a weight as [size, out]; it lies as [out, size] in memory, or backward as [size, out]."""
+    """A part of a weight as [size, out]; it lies as [out, size] in memory, or backward as [size, out]."""
     at = column[None, :] * SIZE + i[:, None] if FORWARD else i[:, None] * OUT + column[None, :]
     return load(W + at, (i < SIZE)[:, None] & (column < OUT)[None, :], like)
 
 
 @triton.jit
 def _split(x, PRECISION: tl.constexpr):
-    """What one pass of the matrix units sees of x, and the rest."""
+    """The digits of x that one pass of the matrix units uses, and the rest."""
     big = x
     if PRECISION == "tf32x3":  # ten digits of the mantissa, rounded
         big = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
@@ -121,7 +121,7 @@ def _split(x, PRECISION: tl.constexpr):
 
 @triton.jit
 def _dot(x, big, small, addend, PRECISION: tl.constexpr):
-    """x W + addend with a weight that is split already; tl.dot would split it at every tile again."""
+    """x W + addend with a weight that is already split; tl.dot would split it again at every tile."""
     if PRECISION == "tf32x3":
         x, rest = _split(x, PRECISION)
         addend = tl.dot(rest, big, addend, input_precision="tf32")
@@ -132,10 +132,10 @@ def _dot(x, big, small, addend, PRECISION: tl.constexpr):
 @triton.jit(do_not_specialize=("count", "T", "shares"))  # these change from batch to batch
 def _product(
     x,
-    seen,
+    activated,
     W,
     b,
-    made,
+    result,
     count,
     T,
     shares,
@@ -169,22 +169,22 @@ def _product(
         at, present = _rows(start, count, matrix, T, HEADS, ROWS)
         y = nothing
         if KEPT:
-            given = _given(x, seen, at * SIZE + i[None, :], present & (i < SIZE)[None, :], y, BEHIND)
+            part = _load_passed(x, activated, at * SIZE + i[None, :], present & (i < SIZE)[None, :], y, BEHIND)
             if SIZE > DEPTH:
                 mask = present & (DEPTH + i < SIZE)[None, :]
-                more = _given(x, seen, at * SIZE + DEPTH + i[None, :], mask, y, BEHIND)
+                more = _load_passed(x, activated, at * SIZE + DEPTH + i[None, :], mask, y, BEHIND)
                 y = _dot(more, more_big, more_small, y, PRECISION)
-            y = _dot(given, big, small, y, PRECISION)
+            y = _dot(part, big, small, y, PRECISION)
         else:
             for first in tl.range(0, SIZE, DEPTH, num_stages=3):
                 j = first + i
-                given = _given(x, seen, at * SIZE + j[None, :], present & (j < SIZE)[None, :], y, BEHIND)
+                part = _load_passed(x, activated, at * SIZE + j[None, :], present & (j < SIZE)[None, :], y, BEHIND)
                 weight = _weight(W, j, column, SIZE, OUT, y, FORWARD)
-                y = tl.dot(given, weight, y, input_precision=PRECISION, out_dtype=REAL)
+                y = tl.dot(part, weight, y, input_precision=PRECISION, out_dtype=REAL)
         if FORWARD:
             y += bias
             y = tl.where(y < 0.0, 0.0, y) if RELU else y
-        tl.store(made + at * OUT + column[None, :], y, mask=present & (column < OUT)[None, :])
+        tl.store(result + at * OUT + column[None, :], y, mask=present & (column < OUT)[None, :])
 
 
 @triton.jit(do_not_specialize=("count", "T", "shares"))
@@ -215,9 +215,9 @@ def _weight_product(
     product, total = tl.zeros([TALL, WIDE], REAL), tl.zeros([ROWS, TALL], REAL)
     for start in tl.range(share * ROWS, count, shares * ROWS, num_stages=3):
         at, present = _rows(start, count, matrix, T, HEADS, ROWS)
-        grad = _given(dy, y, at * OUT + i[None, :], present & (i < OUT)[None, :], product, RELU)
-        given = load(x + at * D + j[None, :], present & (j < D)[None, :], product)
-        product = tl.dot(tl.trans(grad), given, product, input_precision=PRECISION, out_dtype=REAL)
+        grad = _load_passed(dy, y, at * OUT + i[None, :], present & (i < OUT)[None, :], product, RELU)
+        part = load(x + at * D + j[None, :], present & (j < D)[None, :], product)
+        product = tl.dot(tl.trans(grad), part, product, input_precision=PRECISION, out_dtype=REAL)
         total += grad
     matrices = tl.num_programs(0) // across // down // shares
     row = (share * matrices + matrix) * OUT + i

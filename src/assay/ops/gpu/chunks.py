@@ -1,4 +1,4 @@
-"""Chunk by chunk on the matrix units: what linear attention, retention and the delta rule share.
+"""The parts that linear attention, retention and the delta rule share: chunks on the matrix units.
 
 Within a chunk everything is matrix products. One program walks the chunks of a row and head; where there are too few of
 these to fill the device it does so for the states alone, and one program per chunk does the rest. States are
@@ -33,7 +33,7 @@ def chunk(q: Tensor, v: Tensor) -> int:
 
 
 def settings(q: Tensor, v: Tensor) -> dict[str, Any]:
-    """What every kernel here is told by name; chunks and warps as they were fastest on an H200."""
+    """The arguments that all these kernels take by name; chunks and warps as they were fastest on an H200."""
     K, V = padded(q.shape[-1], 16), padded(v.shape[-1], 16)
     size = max(K, V)
     if walks(q, v):

@@ -1,4 +1,4 @@
-"""What the kernels share: functions in Triton, and how a launch is sized."""
+"""Functions in Triton that the kernels share, and the settings of their launches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MULTIPROCESSORS = 132  # of an H200
 
 @triton.jit
 def load(pointers, mask, like):
-    """In the type of the state."""
+    """The values at some pointers, in the type of the state."""
     return tl.load(pointers, mask=mask, other=0.0).to(like.dtype)
 
 
@@ -41,14 +41,14 @@ def tanh(x):
 
 @triton.jit
 def exp(x):
-    """In float32 with what x log2(e) is rounded by, which tl.exp leaves out: it is off by |x| eps."""
+    """exp(x); in float32 it corrects for the rounding of x log2(e), by which tl.exp is off by |x| eps."""
     if x.dtype == tl.float64:
-        made = tl.exp(x)
+        result = tl.exp(x)
     else:
         scaled = x * 1.4426950408889634
         rest = tl.fma(x, 1.4426950408889634, -scaled) + x * 1.925963033500e-08
-        made = tl.exp2(scaled) * (1.0 + tl.where(tl.abs(x) < 200.0, rest, 0.0) * 0.6931471805599453)
-    return made
+        result = tl.exp2(scaled) * (1.0 + tl.where(tl.abs(x) < 200.0, rest, 0.0) * 0.6931471805599453)
+    return result
 
 
 @triton.jit
@@ -64,8 +64,8 @@ def padded(size: int, least: int = 1) -> int:
 
 
 def precision(x: Tensor) -> str:
-    """How the matrix units multiply: in float32 with three passes, which keep its digits, unless PyTorch is told that
-    one pass will do (torch.set_float32_matmul_precision). bfloat16 fits into one."""
+    """How the matrix units multiply: in float32 with three passes, which keep its digits, unless PyTorch
+    allows one pass (torch.set_float32_matmul_precision). bfloat16 fits into one."""
     if x.dtype == torch.float64:
         return "ieee"
     exact = x.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"

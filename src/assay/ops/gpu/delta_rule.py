@@ -21,7 +21,7 @@ from assay.ops.gpu.chunks import (
     store_turned,
     walks,
 )
-from assay.ops.gpu.linear import outputs_of_chunk, outputs_of_chunks, starts_like
+from assay.ops.gpu.linear_attention_chunks import outputs_of_chunk, outputs_of_chunks, starts_like
 
 Tensors = tuple[Tensor, ...]
 
@@ -33,28 +33,28 @@ def outputs(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, W: Tensor) -> Tensors
     return torch.empty_like(v), torch.empty_like(W), starts, writes, inverses
 
 
-def forward(made: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, W: Tensor) -> None:
-    o, final, starts, writes, inverses = made
-    told, whole = settings(q, v), walks(q, v)
+def forward(results: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, W: Tensor) -> None:
+    o, final, starts, writes, inverses = results
+    options, one_launch = settings(q, v), walks(q, v)
     rows, chunks = q.shape[0] * q.shape[1], starts.shape[2]
-    if not whole:
-        _inverses[(rows, chunks)](k, beta, inverses, **told)
-    _walk[(rows,)](q, k, v, beta, W, inverses, starts, writes, final, o, WHOLE=whole, **told)
-    if not whole:
-        outputs_of_chunks[(rows, chunks)](q, k, writes, None, starts, o, 1, DECAYS=False, **told)
+    if not one_launch:
+        _inverses[(rows, chunks)](k, beta, inverses, **options)
+    _walk[(rows,)](q, k, v, beta, W, inverses, starts, writes, final, o, ONE_LAUNCH=one_launch, **options)
+    if not one_launch:
+        outputs_of_chunks[(rows, chunks)](q, k, writes, None, starts, o, 1, DECAYS=False, **options)
 
 
-def backward(made: Tensors, grads: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, W: Tensor) -> Tensors:
-    _, _, starts, writes, inverses = made
+def backward(results: Tensors, grads: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, W: Tensor) -> Tensors:
+    _, _, starts, writes, inverses = results
     do, d_final = grads
-    told, whole = settings(q, v), walks(q, v)
+    options, one_launch = settings(q, v), walks(q, v)
     rows, chunks = q.shape[0] * q.shape[1], starts.shape[2]
     dq, dk, dv, dbeta, dW = (torch.empty_like(x) for x in (q, k, v, beta, W))
-    ends, solved = (None if whole else torch.empty_like(x) for x in (starts, writes))
-    given = q, k, v, beta, do, starts, ends, writes, solved, dq, dk, dv, dbeta
-    _walk_back[(rows,)](*given, d_final, inverses, dW, WHOLE=whole, **told)
-    if not whole:
-        _gradients_of_chunks[(rows, chunks)](*given, **told)
+    ends, solved = (None if one_launch else torch.empty_like(x) for x in (starts, writes))
+    tensors = q, k, v, beta, do, starts, ends, writes, solved, dq, dk, dv, dbeta
+    _walk_back[(rows,)](*tensors, d_final, inverses, dW, ONE_LAUNCH=one_launch, **options)
+    if not one_launch:
+        _gradients_of_chunks[(rows, chunks)](*tensors, **options)
     return dq, dk, dv, dbeta, dW
 
 
@@ -88,10 +88,10 @@ def _inverses(
 
 @triton.jit
 def _walk(
-    q, k, v, beta, W, inverses, starts, writes, final, o, H, T, K, V, WHOLE: tl.constexpr,
+    q, k, v, beta, W, inverses, starts, writes, final, o, H, T, K, V, ONE_LAUNCH: tl.constexpr,
     C: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """U of every chunk, the state before it, and the last; if WHOLE the inverses and the outputs as well."""
+    """U of every chunk, the state before it, and the last; if ONE_LAUNCH the inverses and the outputs as well."""
     row = tl.program_id(0).to(tl.int64)
     i, c, s = tl.arange(0, PK), tl.arange(0, PV), tl.arange(0, C)
     chunks = tl.cdiv(T, C)
@@ -110,14 +110,14 @@ def _walk(
         t = n * C + s
         k_c, v_c = load_steps(k, t, i, T, K, REAL), load_steps(v, t, c, T, V, REAL)
         beta_c = tl.load(beta + t, t < T, 0.0).to(REAL)
-        if WHOLE:
+        if ONE_LAUNCH:
             X = _inverse(k_c, beta_c, s, C, REAL, PRECISION)
             tl.store(inverses + n * C * C + square, X)
         else:
             X = tl.load(inverses + n * C * C + square)
         U = dot(X, beta_c[:, None] * (v_c - dot(k_c, S, PRECISION)), PRECISION)
         store_steps(writes, t, c, T, V, U)
-        if WHOLE:
+        if ONE_LAUNCH:
             q_c = load_steps(q, t, i, T, K, REAL)
             store_steps(o, t, c, T, V, outputs_of_chunk(q_c, k_c, U, S, 1.0, s, False, REAL, PRECISION))
         S += dot(tl.trans(k_c), U, PRECISION)
@@ -143,10 +143,10 @@ def _gradients_of_chunk(q, k, v, beta, do, S, dS, U, Y, s, PRECISION: tl.constex
 @triton.jit
 def _walk_back(
     q, k, v, beta, do, starts, ends, writes, solved, dq, dk, dv, dbeta, d_final, inverses, dW,
-    H, T, K, V, WHOLE: tl.constexpr,
+    H, T, K, V, ONE_LAUNCH: tl.constexpr,
     C: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Y of every chunk, the gradient of the state after it, and of the first; if WHOLE those of the inputs as well."""
+    """Y of every chunk, the gradient of the state after it, and of the first; if ONE_LAUNCH also of the inputs."""
     row = tl.program_id(0).to(tl.int64)
     i, c, s = tl.arange(0, PK), tl.arange(0, PV), tl.arange(0, C)
     chunks = tl.cdiv(T, C)
@@ -164,7 +164,7 @@ def _walk_back(
         dU = dot(turned, do_c, PRECISION) + dot(k_c, dS, PRECISION)
         X = tl.load(inverses + (row * chunks + n) * C * C + s[None, :] * C + s[:, None])
         Y = dot(X, dU, PRECISION)
-        if WHOLE:
+        if ONE_LAUNCH:
             v_c, U = load_steps(v + row * T * V, t, c, T, V, REAL), load_steps(writes + row * T * V, t, c, T, V, REAL)
             S = load_state(starts + at, i, c, K, V)
             dq_c, dk_c, dv_c, dbeta_c = _gradients_of_chunk(q_c, k_c, v_c, beta_c, do_c, S, dS, U, Y, s, PRECISION)

@@ -21,9 +21,9 @@ def forward(outputs: tuple[Tensor, ...], a: Tensor, b: Tensor, h: Tensor) -> Non
 def backward(
     outputs: tuple[Tensor, ...], grads: tuple[Tensor, ...], a: Tensor, b: Tensor, h: Tensor
 ) -> tuple[Tensor, ...]:
-    made = tuple(torch.empty_like(x) for x in (a, b, h))
-    _launch(_backward, a, h, *outputs, *grads, *made)
-    return made
+    input_grads = tuple(torch.empty_like(x) for x in (a, b, h))
+    _launch(_backward, a, h, *outputs, *grads, *input_grads)
+    return input_grads
 
 
 def _launch(kernel: triton.JITFunction, a: Tensor, *others: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Layer normalisation with weights per group, a tile of positions at a time: each pass reads what it needs once."""
+"""Layer normalisation with weights per group, a tile of positions at a time: each pass reads its inputs once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.ops.gpu.common import MULTIPROCESSORS, load, padded
-from assay.ops.rules import state_dtype
+from assay.ops.operator import state_dtype
 
 EPS = tl.constexpr(1e-5)
 TILE_BYTES = 16384  # of the state's type; the backward pass holds four such tiles and takes half
@@ -23,41 +23,43 @@ def outputs(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
 
 def forward(outputs: tuple[Tensor, ...], x: Tensor, w: Tensor, b: Tensor) -> None:
     y, stats = outputs
-    tiles, told = _settings(x, w, stats, TILE_BYTES)
+    tiles, options = _settings(x, w, stats, TILE_BYTES)
     pairs = w.shape[0] * w.shape[1]
-    _forward[(pairs * tiles,)](x, w, b, y, stats, tiles, **told)
+    _forward[(pairs * tiles,)](x, w, b, y, stats, tiles, **options)
 
 
 def backward(
     outputs: tuple[Tensor, ...], grads: tuple[Tensor, ...], x: Tensor, w: Tensor, b: Tensor
 ) -> tuple[Tensor, ...]:
     stats = outputs[1]
-    tiles, told = _settings(x, w, stats, TILE_BYTES // 2)
+    tiles, options = _settings(x, w, stats, TILE_BYTES // 2)
     pairs = w.shape[0] * w.shape[1]
     splits = min(tiles, max(1, 4 * MULTIPROCESSORS // pairs))
-    tile = told["TILE"] * told["BLOCK"] * stats.element_size()
-    told["STAGES"] = 3 if tile <= 16384 else 1  # loads two tiles ahead, if shared memory has room; 2 overlap nothing
+    tile = options["TILE"] * options["BLOCK"] * stats.element_size()
+    options["STAGES"] = (
+        3 if tile <= 16384 else 1
+    )  # loads two tiles ahead, if shared memory is large enough; 2 overlap nothing
     dx, parts = torch.empty_like(x), stats.new_empty(2, splits, *w.shape)
-    _backward[(pairs * splits,)](x, w, stats, grads[0], dx, parts[0], parts[1], tiles, splits, **told)
+    _backward[(pairs * splits,)](x, w, stats, grads[0], dx, parts[0], parts[1], tiles, splits, **options)
     dw, db = (parts.sum(1) if splits > 1 else parts[:, 0]).to(w.dtype)
     return dx, dw, db
 
 
-def _settings(x: Tensor, w: Tensor, stats: Tensor, room: int) -> tuple[int, dict[str, Any]]:
-    """How many tiles the positions of a group's head make, and what both kernels are told.
+def _settings(x: Tensor, w: Tensor, stats: Tensor, tile_bytes: int) -> tuple[int, dict[str, Any]]:
+    """How many tiles the positions of a group's head make, and the arguments that both kernels take.
 
     D is known when they are compiled: a load then takes 16 bytes wherever D allows that, not only where 16 divides it.
     """
     batch, heads, time, size = x.shape
     rows, block = batch // len(w), padded(size)
-    tile = min(padded(rows * time), max(1, room // (block * stats.element_size())))
+    tile = min(padded(rows * time), max(1, tile_bytes // (block * stats.element_size())))
     warps = min(16, max(1, tile * block * stats.element_size() // 2048))
-    told = {"rows": rows, "heads": heads, "T": time, "D": size, "TILE": tile, "BLOCK": block, "num_warps": warps}
-    return triton.cdiv(rows * time, tile), told
+    options = {"rows": rows, "heads": heads, "T": time, "D": size, "TILE": tile, "BLOCK": block, "num_warps": warps}
+    return triton.cdiv(rows * time, tile), options
 
 
 @triton.jit
-def _places(pair, tile, rows, heads, T, TILE: tl.constexpr):
+def _positions(pair, tile, rows, heads, T, TILE: tl.constexpr):
     """Where a tile's positions are among all of [batch, heads, time], and which of them are real."""
     p = tile * TILE + tl.arange(0, TILE)
     first = (pair // heads * rows * heads + pair % heads) * T
@@ -73,7 +75,7 @@ def _forward(
     real = column < D
     w = tl.load(w_in + pair * D + column, mask=real, other=0.0).to(stats.dtype.element_ty)
     b = load(b_in + pair * D + column, real, w)
-    n, there = _places(pair, tl.program_id(0) % tiles, rows, heads, T, TILE)
+    n, there = _positions(pair, tl.program_id(0) % tiles, rows, heads, T, TILE)
     at, mask = n[:, None] * D + column[None, :], there[:, None] & real[None, :]
     x = load(x_in + at, mask, w)
     mean = tl.sum(x, 1) / D
@@ -96,7 +98,7 @@ def _backward(
     w = tl.load(w_in + pair * D + column, mask=real, other=0.0).to(stats.dtype.element_ty)
     dw, db = tl.zeros([TILE, BLOCK], w.dtype), tl.zeros([TILE, BLOCK], w.dtype)
     for tile in tl.range(split, tiles, splits, num_stages=STAGES):
-        n, there = _places(pair, tile, rows, heads, T, TILE)
+        n, there = _positions(pair, tile, rows, heads, T, TILE)
         at, mask = n[:, None] * D + column[None, :], there[:, None] & real[None, :]
         x, dy = load(x_in + at, mask, w), load(dy_in + at, mask, w)
         mean, rstd = load(stats + 2 * n, there, w), load(stats + 2 * n + 1, there, w)

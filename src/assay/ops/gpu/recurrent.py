@@ -1,8 +1,8 @@
-"""What the networks with recurrent matrices share: tiles of rows, products with a gate's matrix, and its gradient.
+"""The parts that networks with recurrent matrices share: tiles of rows, and products with the matrix of a gate.
 
 A program runs a tile of rows of one group and head through all of time. Small matrices stay in shared memory. Large
-ones stream from the cache at every step, some rows at a time; what they multiply goes through global memory then,
-because a part of a tile cannot be taken from registers.
+ones stream from the cache at every step, some rows at a time; the vectors that they multiply go through global
+memory then, because a part of a tile cannot be taken from registers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from assay.ops.gpu.common import MULTIPROCESSORS, padded, precision
 
 @triton.jit
 def tile(rows, heads, ROWS: tl.constexpr):
-    """What a program works on: its sequences, numbered along batch and heads; which of them exist; its matrix."""
+    """The work of a program: its sequences, numbered along batch and heads; which of them exist; its matrix."""
     tiles = tl.cdiv(rows, ROWS)
     matrix = tl.program_id(0) // tiles
     row = tl.program_id(0) % tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -61,7 +61,7 @@ def stream(
 
 
 def launch(a: Tensor, R: Tensor, h: Tensor) -> tuple[tuple[int], dict[str, Any]]:
-    """The grid, and what every kernel here is told by name."""
+    """The grid, and the arguments that all these kernels take by name."""
     groups, heads, _, size = R.shape
     rows, block, wide = len(a) // groups, padded(size, 16), h.element_size()
     crowded = groups * heads * triton.cdiv(rows, 16) > 2 * MULTIPROCESSORS

@@ -27,15 +27,15 @@ def outputs(
 
 
 def forward(
-    made: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor, additive: bool
+    results: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor, additive: bool
 ) -> None:
     (B, H, T, K), V = q.shape, v.shape[-1]
     sizes = H, B // len(weights_and_state[0]), T, K, V
-    _forward[(B * H,)](q, k, v, beta, *weights_and_state, *made, *sizes, ADDITIVE=additive, **_settings(q, v))
+    _forward[(B * H,)](q, k, v, beta, *weights_and_state, *results, *sizes, ADDITIVE=additive, **_settings(q, v))
 
 
 def backward(
-    made: Tensors,
+    results: Tensors,
     grads: Tensors,
     q: Tensor,
     k: Tensor,
@@ -46,14 +46,14 @@ def backward(
 ) -> Tensors:
     *R, W, last = weights_and_state
     (B, H, T, K), V = q.shape, v.shape[-1]
-    of_inputs = [torch.empty_like(x) for x in (q, k, v, beta)]
+    input_grads = [torch.empty_like(x) for x in (q, k, v, beta)]
     dW, dlast, dR = torch.empty_like(W), torch.empty_like(last), W.new_empty(B, H, _together(K, V), V)
-    room = W.new_empty(B, H, 3 * K + V + 2, V)
-    given = *R, last, *made, *grads, *of_inputs, dR, dW, dlast, room
+    scratch = W.new_empty(B, H, 3 * K + V + 2, V)
+    tensors = *R, last, *results, *grads, *input_grads, dR, dW, dlast, scratch
     sizes = H, B // len(R[0]), T, K, V
-    _backward[(B * H,)](*given, *sizes, tolerance(v), ADDITIVE=additive, **_settings(q, v))
+    _backward[(B * H,)](*tensors, *sizes, tolerance(v), ADDITIVE=additive, **_settings(q, v))
     dR_q, dR_k, dR_v, dr_b = group_sum(dR, len(R[0])).to(v.dtype).split([K, K, V, 1], 2)
-    return *of_inputs, dR_q, dR_k, dR_v, dr_b[:, :, 0], dW, dlast
+    return *input_grads, dR_q, dR_k, dR_v, dr_b[:, :, 0], dW, dlast
 
 
 def _together(K: int, V: int) -> int:
@@ -130,7 +130,7 @@ def _forward(
 @triton.jit
 def _backward(
     R_q, R_k, R_v, r_b, last, o, final, record, starts, do, d_final,
-    dq, dk, dv, dbeta, dR, dW, dlast, room,
+    dq, dk, dv, dbeta, dR, dW, dlast, scratch,
     H, per_group, T, K, V, tolerated,
     ADDITIVE: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, STEPS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
@@ -156,7 +156,7 @@ def _backward(
     dk += program * T * K
     dv += program * T * V
     dbeta += program * T
-    room += program * (3 * K + V + 2) * V
+    scratch += program * (3 * K + V + 2) * V
     G_q, G_k = tl.zeros([PV, PK], REAL), tl.zeros([PV, PK], REAL)
     G_v, g_b = tl.zeros([PV, PV], REAL), tl.zeros([PV], REAL)
     feedback = tl.zeros([PV], REAL)  # the gradient of o_t through the step after it
@@ -168,18 +168,18 @@ def _backward(
         start = starts + segment * V * K
         count = tl.minimum(T - begin, STEPS)
         if again != 0:
-            D = tl.load(room + at, mask, 0.0)
-            G_q, G_k = tl.load(room + K * V + flat, mask, 0.0), tl.load(room + 2 * K * V + flat, mask, 0.0)
-            G_v = tl.load(room + 3 * K * V + square, wide, 0.0)
-            g_b = tl.load(room + (3 * K + V) * V + i, i < V, 0.0)
-            feedback = tl.load(room + (3 * K + V + 1) * V + i, i < V, 0.0)
+            D = tl.load(scratch + at, mask, 0.0)
+            G_q, G_k = tl.load(scratch + K * V + flat, mask, 0.0), tl.load(scratch + 2 * K * V + flat, mask, 0.0)
+            G_v = tl.load(scratch + 3 * K * V + square, wide, 0.0)
+            g_b = tl.load(scratch + (3 * K + V) * V + i, i < V, 0.0)
+            feedback = tl.load(scratch + (3 * K + V + 1) * V + i, i < V, 0.0)
         else:
-            tl.store(room + at, D, mask)
-            tl.store(room + K * V + flat, G_q, mask)
-            tl.store(room + 2 * K * V + flat, G_k, mask)
-            tl.store(room + 3 * K * V + square, G_v, wide)
-            tl.store(room + (3 * K + V) * V + i, g_b, i < V)
-            tl.store(room + (3 * K + V + 1) * V + i, feedback, i < V)
+            tl.store(scratch + at, D, mask)
+            tl.store(scratch + K * V + flat, G_q, mask)
+            tl.store(scratch + 2 * K * V + flat, G_k, mask)
+            tl.store(scratch + 3 * K * V + square, G_v, wide)
+            tl.store(scratch + (3 * K + V) * V + i, g_b, i < V)
+            tl.store(scratch + (3 * K + V + 1) * V + i, feedback, i < V)
             tl.debug_barrier()
         for back in range(count):
             t = begin + count - 1 - back
@@ -187,8 +187,8 @@ def _backward(
             q_t, k_t = tl.load(now + c, c < K, 0.0), tl.load(now + K + c, c < K, 0.0)
             b_t, e = tl.load(now + 2 * K), tl.load(now + 2 * K + 1 + i, i < V, 0.0)
             do_t = tl.load(do + t * V + i, i < V, 0.0).to(REAL) + feedback
-            seen = tl.load(o + tl.maximum(t - 1, 0) * V + i, i < V, 0.0).to(REAL)
-            h = tanh(tl.where(t > 0, seen, tl.load(last + i, i < V, 0.0)))
+            previous = tl.load(o + tl.maximum(t - 1, 0) * V + i, i < V, 0.0).to(REAL)
+            h = tanh(tl.where(t > 0, previous, tl.load(last + i, i < V, 0.0)))
             u = (b_t * e)[:, None]
             if again != 0:
                 W = tl.load(start + at, mask, 0.0)

@@ -1,4 +1,4 @@
-"""How the backward pass of a fast weight gets its states back without having stored them.
+"""The backward pass of a fast weight recovers its states without having stored them.
 
 A step adds a rank-one update to W, and the forward pass keeps the update's two vectors; so the backward pass subtracts
 it again. Each subtraction rounds once: after a segment of SEGMENT steps an entry is off by at most SEGMENT eps times
@@ -26,13 +26,13 @@ def segments(time: int) -> int:
 
 
 def tolerance(x: Tensor) -> float:
-    """The drift that is let pass, relative to a state's entries."""
+    """The drift that is tolerated, relative to a state's entries."""
     return DRIFT * torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
 
 
 @triton.jit
 def excess(undone, true, rows, columns, tolerated):
-    """By how much the worst entry is off beyond what is let pass; rows and columns are sizes of what is written."""
+    """How far the worst entry is off beyond the tolerance; rows and columns are the sizes of the first write."""
     of_row = tl.maximum(tl.max(tl.abs(true), 1), rows)[:, None]
     of_column = tl.maximum(tl.max(tl.abs(true), 0), columns)[None, :]
     return tl.max(tl.abs(undone - true) - tolerated * tl.minimum(of_row, of_column))

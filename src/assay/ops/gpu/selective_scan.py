@@ -36,7 +36,7 @@ def backward(
     C: Tensor,
     h: Tensor,
 ) -> tuple[Tensor, ...]:
-    dx, ddt, dh = (torch.empty_like(given) for given in (x, dt, h))
+    dx, ddt, dh = (torch.empty_like(tensor) for tensor in (x, dt, h))
     blocks = triton.cdiv(x.shape[3], _block(A))
     dB, dC = (h.new_empty(blocks, *B.shape) for _ in range(2))
     dA, states = torch.empty_like(h), h.new_empty(*h.shape[:2], SEGMENT, *h.shape[2:])

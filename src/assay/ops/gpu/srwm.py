@@ -9,15 +9,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from assay.ops.fast_weights import written_parts
 from assay.ops.gpu.common import padded, sigmoid, softmax, state_type
 from assay.ops.gpu.segments import SEGMENT, excess, segments, tolerance
 from assay.ops.grouped import group_sum
-from assay.ops.rules import state_dtype
+from assay.ops.operator import state_dtype
 
 Tensors = tuple[Tensor, ...]
 
 
-def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **flags: bool) -> Tensors:
+def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **flags: bool | str) -> Tensors:
     """y and the final matrices; then of every step [softmax(q), softmax(k), beta, (q - k) W], and the states at the
     segments' starts."""
     B, H, T, D = x.shape
@@ -26,19 +27,19 @@ def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **fla
     return torch.empty_like(x), *[x.new_empty((B, H, *shape), dtype=dtype) for shape in shapes]
 
 
-def forward(made: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, **fixed: bool) -> None:
+def forward(results: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, fixed: str) -> None:
     B, H, T, D = x.shape
-    parts = sum(not fixed[f"fixed_{part}"] and 1 << bit for bit, part in enumerate("yqkb"))
+    bits = sum(1 << bit for bit, is_written in enumerate(written_parts(fixed)) if is_written)
     sizes = H, B // len(W[0]), T, D
-    _forward[(B * H,)](x, *W, *made, *sizes, WRITTEN=parts, AFTER=read_after_write, **_settings(x))
+    _forward[(B * H,)](x, *W, *results, *sizes, WRITTEN=bits, AFTER=read_after_write, **_settings(x))
 
 
-def backward(made: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, **fixed: bool) -> Tensors:
-    """What is fixed has a beta of 0 on record, from which everything follows."""
+def backward(results: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, fixed: str) -> Tensors:
+    """A part that is fixed has a saved beta of 0, so that its gradients come out right without `fixed`."""
     B, H, T, D = x.shape
-    dx, dW = torch.empty_like(x), made[1].new_empty(B, H, D, 3 * D + 4)
-    given = x, *made[1:], *grads, dx, dW, torch.empty_like(dW)
-    _backward[(B * H,)](*given, T, D, tolerance(x), AFTER=read_after_write, **_settings(x))
+    dx, dW = torch.empty_like(x), results[1].new_empty(B, H, D, 3 * D + 4)
+    tensors = x, *results[1:], *grads, dx, dW, torch.empty_like(dW)
+    _backward[(B * H,)](*tensors, T, D, tolerance(x), AFTER=read_after_write, **_settings(x))
     summed = group_sum(dW, len(W[0])).split([D, D, D, 4], -1)
     return dx, *(part.to(weight.dtype) for part, weight in zip(summed, W, strict=True))
 
@@ -156,7 +157,7 @@ def _forward(
 @triton.jit
 def _backward(
     x, last_y, last_q, last_k, last_b, record, starts, dy, d_last_y, d_last_q, d_last_k, d_last_b,
-    dx, dW, room, T, D, tolerated,
+    dx, dW, scratch, T, D, tolerated,
     P: tl.constexpr, STEPS: tl.constexpr, AFTER: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
@@ -183,7 +184,7 @@ def _backward(
     record += program * T * (5 * D + 8)
     dW += program * D * M
     starts += program * tl.cdiv(T, STEPS) * D * M
-    room += program * D * M
+    scratch += program * D * M
 
     segment = tl.cdiv(T, STEPS) - 1
     again = 0
@@ -192,9 +193,9 @@ def _backward(
         start = starts + segment * D * M
         count = tl.minimum(T - begin, STEPS)
         if again != 0:
-            D_y, D_q, D_k, D_b = _load_state(room, i, c, j, D, REAL)
+            D_y, D_q, D_k, D_b = _load_state(scratch, i, c, j, D, REAL)
         else:
-            _store_state(room, i, c, j, D, D_y, D_q, D_k, D_b)
+            _store_state(scratch, i, c, j, D, D_y, D_q, D_k, D_b)
             tl.debug_barrier()
         for back in range(count):
             t = begin + count - 1 - back

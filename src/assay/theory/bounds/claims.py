@@ -21,7 +21,7 @@ from assay.theory.bounds import witnesses
 from assay.theory.bounds.information import bits_for, one_layer
 from assay.theory.bounds.tables import Form, prefixes_told_apart, ranks
 from assay.theory.bounds.witnesses import Fooling, Prefixes, Witness
-from assay.theory.claim import RANDOM, Claim, Examined, Verdict
+from assay.theory.claim import RANDOM, CheckResult, Claim, Examined
 from assay.theory.codes import trace_code
 
 PRECISION = 16  # bits of a number, where a bound is said as a width
@@ -55,7 +55,7 @@ class LowerBound(Claim):
         if length < least or (self.even and length % 2):
             raise BadInput(f"{self.name} has no length {length}: {'even, and ' if self.even else ''}at least {least}")
 
-    def verify(self, length: int | None = None, rng: Rng | None = None, inputs: int = RANDOM) -> Verdict:
+    def check(self, length: int | None = None, rng: Rng | None = None, inputs: int = RANDOM) -> CheckResult:
         length = self.length if length is None else length
         self.check_length(length)
         begin, rng = time.perf_counter(), Rng.seeded(0, "claim") if rng is None else rng
@@ -64,7 +64,7 @@ class LowerBound(Claim):
         seen = self.examine(length, rng, inputs)
         if seen.wrong:
             wrong.append(f"{seen.wrong:,} of {seen.inputs:,} random ones fail")
-        return Verdict(
+        return CheckResult(
             claim=self.name,
             length=length,
             holds=not wrong,

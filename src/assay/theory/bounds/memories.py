@@ -24,7 +24,7 @@ from assay.theory.bounds.claims import LowerBound
 from assay.theory.bounds.information import best_accuracy
 from assay.theory.bounds.residuals import automaton
 from assay.theory.bounds.tables import Form, answers, learned, prefixes_told_apart
-from assay.theory.claim import NOTHING, Claim, Examined, Verdict, strings
+from assay.theory.claim import NOTHING, CheckResult, Claim, Examined, strings
 
 
 class AutomatonBits(LowerBound):
@@ -164,7 +164,7 @@ class RecurrentProtocol(Claim):
         if length < 2:
             raise BadInput(f"{self.name} has no length {length}: at least 2, to be cut")
 
-    def verify(self, length: int | None = None, rng: Rng | None = None, inputs: int = 64) -> Verdict:
+    def check(self, length: int | None = None, rng: Rng | None = None, inputs: int = 64) -> CheckResult:
         length = self.length if length is None else length
         self.check_length(length)
         begin, rng = time.perf_counter(), Rng.seeded(0, "claim") if rng is None else rng
@@ -172,7 +172,7 @@ class RecurrentProtocol(Claim):
         machines = {name: model for name, model in machines.items() if model.state_floats(1) == model.state_floats(2)}
         tokens = rng.child("tokens").rows(inputs).integers(length, 2) + 1
         wrong = [name for name, model in machines.items() if not self.sent(model, tokens, cut=length // 2)]
-        return Verdict(
+        return CheckResult(
             claim=self.name,
             length=length,
             holds=not wrong,

@@ -105,7 +105,7 @@ def _(task: RegularTask | WordProblem | BoundedDyck | FlipFlop, before: int, aft
 @cache
 def automaton(task: RegularTask | WordProblem | BoundedDyck | FlipFlop) -> Automaton:
     machine = FLIP_FLOP if isinstance(task, FlipFlop) else task.machine
-    return Automaton(machine, at_the_end=task.asked == "at the end")
+    return Automaton(machine, at_the_end=task.answer_positions == "at the end")
 
 
 class Automaton:
@@ -113,7 +113,7 @@ class Automaton:
 
     def __init__(self, machine: Machine, at_the_end: bool) -> None:
         self.moves = moves = machine.moves
-        next_said = machine.says[moves]
+        next_said = machine.outputs[moves]
         first = _numbered(next_said)
         self.reached = Unrolled(torch.arange(len(moves)) == machine.start, self._step)
         self.within = Unrolled(first, lambda told: _numbered(torch.cat([next_said, told[moves]], dim=1)))

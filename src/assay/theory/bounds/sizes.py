@@ -24,7 +24,7 @@ from assay.tasks.task import Task
 from assay.theory.bounds.information import ANY_STRING, Need, Split, one_layer, one_way, two_way
 from assay.theory.bounds.tables import Form, every_other, prefixes_told_apart, ranks
 from assay.theory.claim import Construction
-from assay.theory.registry import CLAIMS, claim_named
+from assay.theory.registry import CLAIMS, named_claim
 
 TABLE = 1 << 12  # inputs of a table that is made in no time
 ENTRIES = 1 << 10  # of an automaton's table from which weights are made in no time
@@ -196,7 +196,7 @@ class Recipe:
 
 
 def _turns(mixer: Mixer) -> bool:
-    return bool(getattr(mixer, "turns", False))
+    return bool(getattr(mixer, "rotates", False))
 
 
 # -- constructions -------------------------------------------------------------------------------------------------
@@ -229,12 +229,12 @@ def _versions(name: str, task: Task) -> Iterator[Construction]:
     kind = CLAIMS.load(name)
     if not issubclass(kind, Construction):
         return
-    yield claim_named(name)  # type: ignore[misc]
+    yield named_claim(name)  # type: ignore[misc]
     machine = getattr(task, "machine", None)
     if machine is not None and machine.moves.numel() <= ENTRIES:
         for option in {"task", "group"} & set(inspect.signature(kind).parameters):
             with suppress(BadInput):
-                yield claim_named(name, **{option: task})  # type: ignore[misc]
+                yield named_claim(name, **{option: task})  # type: ignore[misc]
 
 
 def _length(claim: Construction, task: Task, tokens: int) -> int | None:

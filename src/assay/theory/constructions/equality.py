@@ -1,10 +1,12 @@
-"""Equality of two strings by two layers of attention."""
+"""Equality of two strings, by two layers of attention and by one."""
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from assay.models.attention import Attention
@@ -14,6 +16,8 @@ from assay.tasks.equality import EqualityOne, EqualityRandom
 from assay.theory.claim import Construction
 from assay.theory.codes import Code, trace_code
 from assay.theory.subspaces import Relus, Space, attend, average, blank, embed, place, say
+
+PARTS = (1.0, 2.0, 4.0)  # how many parts of the attention a position with the symbol 0, 1 or # gets
 
 
 class EqualityClaim(Construction):
@@ -82,3 +86,57 @@ class EqualityTwoLayers(EqualityClaim):
         inequality.clear(stream.read("unequal"), stream.write("unequal"))
         say(model, torch.cat([stream.read("unequal"), -stream.read("unequal")]), torch.tensor([-0.5, 0.5]))
         return model
+
+
+class EqualityOneLayer(EqualityClaim):
+    """One layer and one head of width ceil(N / 2b) + 4 tell whether x = y for all x # y with N symbols in both halves
+    together, with b symbols in each number: up to a constant, the bound m p H = Omega(N) for one layer is tight.
+
+    A symbol says how much attention its position gets (1, 2 or 4 parts), and a position what that counts for: place i
+    of x adds 2^(i mod b) to coordinate i / b, and the same place of y takes it away. So a coordinate is the difference
+    of two numbers of b digits, divided by the sum of all parts, which is at most 2 N + 4 in strings with one #.
+    `form` is 4 parts for every # less those of the middle: 0 where the only # stands there. The feed-forward part adds
+    up the absolute values.
+
+    Positions know N: the machine is one for inputs of exactly N + 1 tokens. Of these it answers every string.
+    """
+
+    source: ClassVar[str] = "own; beside Bhattamishra et al. 2024, Theorem 12"
+    length: ClassVar[int] = 64
+    largest: ClassVar[int] = 512
+    packed: ClassVar[int] = 16  # b: sums of float32 have 24 bits, and their errors stay below 1/2
+
+    # -- the construction ----------------------------------------------------------------------------------------------
+
+    def digits(self, length: int) -> Float[Tensor, "half numbers"]:
+        """What each place of a half counts for in each number."""
+        place, b = torch.arange(length // 2)[:, None], self.packed
+        number = torch.arange(math.ceil(length / 2 / b))
+        return torch.where(place // b == number, 2.0 ** (place % b), 0.0)
+
+    def build(self, length: int) -> Model:
+        digits, parts = self.digits(length), torch.tensor(PARTS)[:, None]
+        stream = Space(numbers=digits.shape[1], form=1, log_parts=1, one=1, unequal=1)
+        stack = Stack(name="equality-one-layer", mixers=(Attention(heads=1),), width=stream.width, ff=2, norm="none",
+                      positions="learned", longest=self.tokens(length))  # fmt: skip
+        model, middle = blank(stack, self.task(length)), stream.vector(form=-1.0)[None]
+        embed(model, stream.vector(log_parts=parts.log(), form=[[0.0], [0.0], [1.0]], one=1.0))
+        halves = stream.vector(numbers=digits), stream.vector(numbers=-digits)
+        place(model, torch.cat([halves[0], middle, halves[1]]))
+
+        most = 2 * length + 4  # parts in all
+        gathered = stream.read("numbers", "form")
+        attend(model, 0, query=stream.read("one"), key=stream.read("log_parts"), value=gathered,
+               into=most * stream.write("numbers", "form"))  # fmt: skip
+        own = gathered @ halves[1][-1:].T @ stream.read("one")  # what the last position had there before
+        absolute, into = Relus(model, 0), stream.write("unequal").expand(-1, len(gathered))
+        absolute.unit(gathered - own, 0, into)
+        absolute.unit(own - gathered, 0, into)
+        say(model, torch.cat([stream.read("unequal"), -stream.read("unequal")]), torch.tensor([-0.5, 0.5]))
+        return model
+
+
+class OneBitEach(EqualityOneLayer):
+    """With one symbol in each number, one layer of width N / 2 + 4 tells whether x = y."""
+
+    packed: ClassVar[int] = 1

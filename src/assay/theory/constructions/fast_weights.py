@@ -18,7 +18,7 @@ from assay.models.mixer import join_heads, split_heads
 from assay.models.skeleton import Model, Stack
 from assay.rng import Rng
 from assay.tasks.dyck import ResetDyck1
-from assay.theory.claim import Claim, Recurrent, Verdict
+from assay.theory.claim import CheckResult, Claim, Recurrent
 from assay.theory.subspaces import FAR, Relus, Space, blank, embed, first_feature, program, say
 
 
@@ -127,7 +127,7 @@ class LinearTransformerIsRnn(Claim):
             block.mixer = ParallelForm(block.mixer)  # type: ignore[arg-type]
         return model
 
-    def verify(self, length: int | None = None, rng: Rng | None = None) -> Verdict:
+    def check(self, length: int | None = None, rng: Rng | None = None) -> CheckResult:
         length = self.length if length is None else length
         self.check_length(length)
         begin, rng = time.perf_counter(), Rng.seeded(0, "claim") if rng is None else rng
@@ -137,7 +137,7 @@ class LinearTransformerIsRnn(Claim):
         step_by_step = Causal.forward(other, tokens)[0]
         in_chunks = other(tokens)[0]
         apart = max(relative(step_by_step, attention), relative(in_chunks, attention))
-        return Verdict(
+        return CheckResult(
             claim=self.name,
             length=length,
             holds=apart <= self.tolerance,

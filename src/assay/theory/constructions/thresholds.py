@@ -19,7 +19,7 @@ from assay.models.attention import Attention
 from assay.models.skeleton import Model, Stack
 from assay.rng import Rng
 from assay.tasks.equality import Disjointness
-from assay.tasks.task import Task, placed, real
+from assay.tasks.task import Task, on_device, unpadded
 from assay.theory.claim import Construction, strings
 from assay.theory.codes import trace_code
 from assay.theory.subspaces import Relus, Space, attend, average, blank, embed, place, say
@@ -198,11 +198,11 @@ class Formula(Task):
         return literals.all(-1) if self.form == "DNF" else literals.any(-1)
 
     def true_clauses(self, x: Bool[Tensor, "rows variables"]) -> Bool[Tensor, "rows clauses"]:
-        literals = placed(self.literals, x.device)
+        literals = on_device(self.literals, x.device)
         return self.joined(x[:, literals.abs() - 1] == (literals > 0))
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-        x = pad((inputs == 2) & real(inputs), (0, max(0, self.variables - inputs.shape[1])))
+        x = pad((inputs == 2) & unpadded(inputs), (0, max(0, self.variables - inputs.shape[1])))
         value = self.true_clauses(x).sum(1, keepdim=True) >= self.threshold
         return value.long().expand(inputs.shape)
 
@@ -213,7 +213,7 @@ class Formula(Task):
         return float(self.variables)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
-        literals, decisive = placed(self.literals, lengths.device), self.form == "DNF"
+        literals, decisive = on_device(self.literals, lengths.device), self.form == "DNF"
         x = rng.child("bits").integers(self.variables, 2) == 1
         for attempt in range(ATTEMPTS):  # flip one variable of every clause that decides the whole, all at once
             decides = self.true_clauses(x) == decisive

@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from assay.description import BadInput
-from assay.models import MIXERS, rounded
+from assay.models import MIXERS
 from assay.models.causal import Causal
-from assay.models.rounded import Fixed, Float, Format, Rounded, _Rounding, read_format
 from assay.models.skeleton import Model
+from assay.theory.rounding import Fixed, Float, Format, Rounded, _Rounding, read_format
 
-from .cases import NAMED, Case, tokens
+from ..models.cases import NAMED, Case, tokens
 
 FINE, COARSE = Fixed(20, 40), Fixed(6, 3)
 HYBRID = Case("hybrid", {"mixers": tuple(MIXERS.entries)})
@@ -31,7 +31,7 @@ every_model = pytest.mark.parametrize("case", [*NAMED, HYBRID], ids=str)
 
 
 def test_doctests():
-    assert doctest.testmod(rounded).failed == 0
+    assert doctest.testmod(rounding).failed == 0
 
 
 # -- formats -------------------------------------------------------------------------------------------------------

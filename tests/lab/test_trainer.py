@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.lab import train
+from assay.lab import plan, trainer
 from assay.lab.checkpoint import Checkpoints
-from assay.lab.execute import execute, execute_all
-from assay.lab.kernels import compile_kernels
-from assay.lab.member import Member
-from assay.lab.memory import COPIES, SHARE, Forecast, Peak, room, slots_that_fit, traced
-from assay.lab.population import Population, Report
-from assay.lab.saved import Saved
-from assay.lab.sweep import grouped
-from assay.lab.train import Status, program_of, rebuilding, shrinking_pays, usual_slots
+from assay.lab.execute import execute, execute_group
+from assay.lab.member import Member, RoundReport
+from assay.lab.member_state import MemberState
+from assay.lab.memory import COPIES, SHARE, Forecast, PeakMemory, memory_limit, slots_that_fit, step_bytes
+from assay.lab.plan import Plan, default_slots, program_of
+from assay.lab.population import Population, build_population
+from assay.lab.precompile import compile_kernels
+from assay.lab.shrinking import rebuild_seconds, shrinking_pays
+from assay.lab.status import EvaluationStatus, Status
 from assay.models.skeleton import Foreign
 from assay.record import Record, Store
 from assay.spec import RunSpec, run_spec
@@ -26,10 +29,10 @@ from assay.spec import RunSpec, run_spec
 CPU = torch.device("cpu")
 
 
-def run(seed: int = 0, model: Any = "gru", task: str = "reset-dyck-1", **training: Any) -> RunSpec:
-    how = {"lengths": [2, 8], "batch": 8, "validation_rows": 16, "validate_every": 10, "steps": 40} | training
+def run(seed: int = 0, model: Any = "gru", task: str = "reset-dyck-1", **changes: Any) -> RunSpec:
+    training = {"lengths": [2, 8], "batch": 8, "validation_rows": 16, "validate_every": 10, "steps": 40} | changes
     options = {"width": 16} if isinstance(model, str) else None
-    return run_spec(task, model, seed=seed, model_options=options, training=how, testing={"rows": 16})
+    return run_spec(task, model, seed=seed, model_options=options, training=training, testing={"rows": 16})
 
 
 def facts(record: Record) -> dict[str, object]:
@@ -49,15 +52,20 @@ def test_more_runs_than_slots():
     lengths, tasks = (40, 15, 20, 30, 10), ("reset-dyck-1", "cyclic")
     specs = [run(seed, task=tasks[seed % 2], steps=steps) for seed, steps in enumerate(lengths)]
     told: list[tuple[str, int]] = []
-    statuses: list[Status] = []
-    records = execute_all(specs, CPU, add=lambda r: told.append((r.digest, r.steps)), watch=statuses.append, slots=2)
+    statuses: list[Status | EvaluationStatus] = []
+    records = execute_group(
+        specs, CPU, on_record=lambda r: told.append((r.digest, r.steps)), on_status=statuses.append, slots=2
+    )
     assert [r.steps for r in records] == [steps for _, steps in told] == [15, 40, 20, 10, 30]
     assert {r.digest for r in records} == {spec.digest for spec in specs}
     assert all(r.population == {"slots": 2, "mapped": True} for r in records)
-    assert [s.alive + s.waiting + s.ended for s in statuses] == [5] * len(statuses)
-    assert statuses[-1].ended == 5
+    training = [s for s in statuses if isinstance(s, Status)]
+    assert [s.alive + s.waiting + s.ended for s in training] == [5] * len(training)
+    assert training[-1].ended == 5
+    testing = [s for s in statuses if isinstance(s, EvaluationStatus)]
+    assert {s.seed for s in testing if s.rows == s.total} == set(range(5)), "each test is reported to its end"
     for record in records:
-        again = execute_all([RunSpec(**record.spec)], CPU, slots=2)[0]
+        again = execute_group([RunSpec(**record.spec)], CPU, slots=2)[0]
         assert again.verdict == record.verdict
         assert [p.step for p in again.curve] == [p.step for p in record.curve]
         assert [p.loss for p in again.curve] == pytest.approx([p.loss for p in record.curve], rel=1e-4)
@@ -69,11 +77,12 @@ def test_what_can_share_a_program():
     other = [run(0, batch=4), run(0, lengths=[2, 9]), run(0, model="lstm"), run(0, task="flip-flop")]
     other += [run(0, validate_every=20), run(0, precision="tf32")]
     assert len({program_of(spec) for spec in other} | {program_of(same[0])}) == 7
-    assert [len(those) for those in grouped([*same, *other]).values()] == [6, 1, 1, 1, 1, 1, 1]
+    groups = Plan([*same, *other], [], CPU, jobs=1, slots=9).groups()
+    assert [len(group.specs) for group in groups] == [6, 1, 1, 1, 1, 1, 1]
 
 
-def report(step: int, right: float, diverged: bool = False) -> Report:
-    return Report(step, diverged, 5.0, {"Val0": 1.0, "Val1": right}, {"Val0": 1.0, "Val1": right})
+def report(step: int, right: float, diverged: bool = False) -> RoundReport:
+    return RoundReport(step, diverged, 5.0, {"Val0": 1.0, "Val1": right}, {"Val0": 1.0, "Val1": right})
 
 
 def nothing() -> Any:
@@ -82,35 +91,44 @@ def nothing() -> Any:
 
 def test_a_member_ends_by_the_rule_of_its_spec():
     member = Member(run(patience=2, steps=1000))
-    assert [member.hear(report(10 * i, right), nothing) for i, right in enumerate([1.0, 0.9, 1.0, 1.0], 1)] == [
+    assert [member.receive(report(10 * i, right), nothing) for i, right in enumerate([1.0, 0.9, 1.0, 1.0], 1)] == [
         None, None, None, "solved",
     ]  # fmt: skip
     assert member.solved_at == 30
     assert [point.loss for point in member.curve] == [0.5] * 4
     never = Member(run(patience=1, stop="never", steps=30))
-    assert [never.hear(report(10 * i, 1.0), nothing) for i in (1, 2, 3)] == [None, None, "steps"]
+    assert [never.receive(report(10 * i, 1.0), nothing) for i in (1, 2, 3)] == [None, None, "steps"]
     assert never.solved_at == 10
-    assert Member(run()).hear(report(4, 0.0, diverged=True), nothing) == "diverged"
+    assert Member(run()).receive(report(4, 0.0, diverged=True), nothing) == "diverged"
+
+
+def state_numbered(number: int) -> tuple[Tensor, dict[str, Tensor]]:
+    return torch.tensor([float(number)]), {}
 
 
 def test_a_member_keeps_the_best_check_and_of_equals_the_latest():
     member, kept = Member(run(keep="best", steps=1000)), []
     for i, right in enumerate([0.1, 0.7, 0.5, 0.7, 0.6], 1):
-        member.hear(report(10 * i, right), lambda i=i: (torch.tensor([float(i)]), {}))
+        member.receive(report(10 * i, right), partial(state_numbered, i))
+        assert member.best
         kept.append((member.best.step, member.best.theta.item()))
     assert kept == [(10, 1), (20, 2), (20, 2), (40, 4), (40, 4)]
+    assert member.best
     assert member.best.score == pytest.approx(0.85)
-    before, mark = member.best, member.mark()
-    assert member.hear(report(60, 1.0, diverged=True), nothing) == "diverged"
+    before, progress = member.best, member.progress
+    assert member.receive(report(60, 1.0, diverged=True), nothing) == "diverged"
     assert member.best is before
-    member.hear(report(70, 1.0), lambda: (torch.tensor([7.0]), {}))
+    member.receive(report(70, 1.0), partial(state_numbered, 7))
     assert member.best.step == 70
-    member.rewind(mark, Saved(*torch.zeros(3, 1), {}))
-    assert member.best is member.saved.best is before, "also for whoever saves it while it waits"
+    member.rewind(progress, MemberState(torch.zeros(1), torch.zeros(1), torch.zeros(1), {}))
+    assert member.state
+    assert member.best is member.state.best is before, "also for a checkpoint of a member that waits"
 
 
 class Failing(nn.Module):
-    """Knows nothing any more once a buffer that it writes to in training has reached 35."""
+    """Gives constant logits once a buffer that it writes to in training has reached 35."""
+
+    seen: Tensor
 
     def __init__(self, vocab: int, features: int, answers: int) -> None:
         super().__init__()
@@ -137,8 +155,9 @@ def named(model: Any) -> str:
 
 def noisy(model: Any = "gru") -> list[RunSpec]:
     """Runs that are better at some check than at the end."""
-    how = {"task": "dyck-1", "steps": 60, "lr": 0.03 if model == "gru" else 0.1, "stop": "never", "keep": "best"}
-    return [run(seed, model=model, **how) for seed in range(3)]
+    options: dict[str, Any] = {"task": "dyck-1", "steps": 60, "stop": "never", "keep": "best"}
+    options["lr"] = 0.03 if model == "gru" else 0.1
+    return [run(seed, model=model, **options) for seed in range(3)]
 
 
 @pytest.mark.parametrize("slots", [1, 3])
@@ -147,16 +166,17 @@ def test_the_best_state_is_the_one_that_is_tested(model: Any, slots: int):
     """As if the run had ended there."""
     specs = noisy(model)
     earlier = 0
-    for spec, record in zip(specs, by_seed(execute_all(specs, CPU, slots=slots)), strict=True):
+    for spec, record in zip(specs, by_seed(execute_group(specs, CPU, slots=slots)), strict=True):
         share = [sum(point.sequences.values()) for point in record.curve]
         best = max(point.step for point, right in zip(record.curve, share, strict=True) if right == max(share))
         assert record.tested_at == best
+        assert record.tested
         assert record.tested.step == best
         earlier += best < 60
         short = [spec.model_copy(update={"training": spec.training.model_copy(update={"steps": best, "keep": "last"})})]
         others = [other for other in specs if other.seed != spec.seed]
         whole = sorted([*short, *others], key=lambda one: one.seed)  # so that everybody has the slot that it had
-        alone = by_seed(execute_all(whole, CPU, slots=slots))[spec.seed]
+        alone = by_seed(execute_group(whole, CPU, slots=slots))[spec.seed]
         assert (alone.steps, alone.tested_at) == (best, None)
         assert alone.scores == record.scores
         assert alone.verdict == record.verdict
@@ -182,12 +202,13 @@ class Interrupt:
 
 @pytest.mark.parametrize("model", ["gru", Foreign.of(Failing)], ids=named)
 def test_a_best_state_outlives_an_interrupt(tmp_path: Path, model: Any):
-    whole = min(execute_all(noisy(model), CPU), key=lambda record: record.tested_at)
+    whole = min(execute_group(noisy(model), CPU), key=lambda record: record.tested_at or 0)
+    assert whole.tested_at
     assert whole.tested_at <= 40
     spec, checkpoints = noisy(model)[whole.seed], Checkpoints(Store.create(tmp_path / "s").path)
     with pytest.raises(KeyboardInterrupt):
-        execute_all([spec], CPU, poll=Interrupt(whole.tested_at + 15), checkpoints=checkpoints)
-    (resumed,) = execute_all([spec], CPU, checkpoints=Checkpoints(tmp_path / "s"))
+        execute_group([spec], CPU, poll=Interrupt(whole.tested_at + 15), checkpoints=checkpoints)
+    (resumed,) = execute_group([spec], CPU, checkpoints=Checkpoints(tmp_path / "s"))
     assert resumed.population["resumed"] == whole.tested_at + 10
     assert facts(resumed) == facts(whole)
 
@@ -195,18 +216,20 @@ def test_a_best_state_outlives_an_interrupt(tmp_path: Path, model: Any):
 @pytest.mark.parametrize("slots", [1, 3])
 def test_an_interrupted_training_goes_on_where_it_was(tmp_path: Path, slots: int):
     specs = [run(seed, steps=30) for seed in range(4)]
-    whole = execute_all(specs, CPU, slots=slots)
-    store, made = Store.create(tmp_path / "s"), []
+    whole = execute_group(specs, CPU, slots=slots)
+    store, made = Store.create(tmp_path / "s"), list[Record]()
     for after in (25, 13, 38, 7):
         done = {record.digest for record in made}
         rest = [spec for spec in specs if spec.digest not in done]
         try:
-            execute_all(rest, CPU, made.append, poll=Interrupt(after), slots=slots, checkpoints=Checkpoints(store.path))
+            execute_group(
+                rest, CPU, made.append, poll=Interrupt(after), slots=slots, checkpoints=Checkpoints(store.path)
+            )
         except KeyboardInterrupt:
             assert list((store.path / "checkpoints").glob("*.safetensors"))
     done = {record.digest for record in made}
     rest = [spec for spec in specs if spec.digest not in done]
-    execute_all(rest, CPU, made.append, slots=slots, checkpoints=Checkpoints(store.path))
+    execute_group(rest, CPU, made.append, slots=slots, checkpoints=Checkpoints(store.path))
     assert by_digest(made) == by_digest(whole)
     assert any(record.population.get("resumed") for record in made)
     Checkpoints(store.path).prune([record.digest for record in made])
@@ -217,23 +240,23 @@ def test_a_checkpoint_that_is_damaged_or_of_another_shape_is_no_checkpoint(tmp_p
     spec = run(steps=30)
     kept = Checkpoints(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        execute_all([spec], CPU, poll=Interrupt(15), checkpoints=kept)
-    found = Checkpoints(tmp_path).resumed(spec.digest)
+        execute_group([spec], CPU, poll=Interrupt(15), checkpoints=kept)
+    found = Checkpoints(tmp_path).load(spec.digest)
     assert found is not None
-    assert found.facts["step"] == 10
-    assert Checkpoints(tmp_path).resumed("another") is None
+    assert found.progress["step"] == 10
+    assert Checkpoints(tmp_path).load("another") is None
     (tmp_path / "checkpoints" / "0-noise.safetensors").write_bytes(b"noise")
     facts_, saved = found
     Checkpoints(tmp_path).write([(facts_ | {"step": 20}, saved._replace(theta=saved.theta[:-1]))])
-    (record,) = execute_all([spec], CPU, checkpoints=Checkpoints(tmp_path))
+    (record,) = execute_group([spec], CPU, checkpoints=Checkpoints(tmp_path))
     assert "resumed" not in record.population
     assert facts(record) == facts(execute(spec, CPU))
 
 
 def test_files_that_nobody_would_resume_from_are_deleted(tmp_path: Path):
     saved = Population(run(), [run().task], 1, CPU)
-    saved.keep()
-    one, two = saved.saved(0), saved.saved(0)
+    saved.take_snapshot()
+    one, two = saved.state(0), saved.state(0)
     two = two._replace(**{name: getattr(two, name).clone() for name in ("theta", "m", "v")})
     old, new, done = (Checkpoints(tmp_path) for _ in range(3))
     blank = {"curve": [], "perfect": 0, "solved_at": None, "seconds": 0.0, "points": 0}
@@ -249,7 +272,7 @@ def test_files_that_nobody_would_resume_from_are_deleted(tmp_path: Path):
 @pytest.mark.parametrize("where", ["round", "__init__", "admit"])
 def test_without_memory_there_are_fewer_slots_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, where: str):
     specs = [run(seed) for seed in range(6)]
-    whole = execute_all(specs, CPU, slots=1)
+    whole = execute_group(specs, CPU, slots=1)
     real, calls = getattr(Population, where), []
 
     def short(self: Population, *args: Any, **named: Any) -> Any:
@@ -260,7 +283,7 @@ def test_without_memory_there_are_fewer_slots_and_nothing_is_lost(monkeypatch: p
         return real(self, *args, **named)
 
     monkeypatch.setattr(Population, where, short)
-    records = execute_all(specs, CPU, slots=4)
+    records = execute_group(specs, CPU, slots=4)
     assert len(records) == 6
     assert {r.population["slots"] for r in records} <= {1, 2}
     assert records[-1].population["slots_before_memory_ran_out"] == (4, 2)
@@ -274,46 +297,49 @@ def test_without_memory_for_one_slot_a_run_has_failed(monkeypatch: pytest.Monkey
         raise torch.OutOfMemoryError("not enough")
 
     monkeypatch.setattr(Population, "round", short)
-    records = execute_all([run(0), run(1)], CPU, slots=2)
+    records = execute_group([run(0), run(1)], CPU, slots=2)
     assert [(r.verdict, r.error) for r in records] == [("failed", "OutOfMemoryError: not enough")] * 2
 
 
 def shrink_at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Populations cost nothing from now on; the slots of those that are built are noted."""
-    real, built = train.prepared, []
+    real, built = build_population, list[int]()
 
     def noted(*args: Any) -> Population:
         built.append(args[2])
         return real(*args)
 
-    monkeypatch.setattr(train, "rebuilding", lambda *_: 0.0)
-    monkeypatch.setattr(train, "prepared", noted)
+    monkeypatch.setattr(trainer, "rebuild_seconds", lambda *_: 0.0)
+    monkeypatch.setattr(trainer, "build_population", noted)
     return built
 
 
 def test_when_shrinking_pays():
     """A step is 0.2 whatever the slots, and 0.8 in proportion to them; twice the cost has to be saved."""
-    assert shrinking_pays(slots=4, alive=2, left=16.0, cost=3.0)
-    assert not shrinking_pays(slots=4, alive=2, left=14.0, cost=3.0)
-    assert not shrinking_pays(slots=4, alive=3, left=1e9, cost=3.0), "most are at work"
-    assert not shrinking_pays(slots=1, alive=1, left=1e9, cost=0.0)
-    assert not shrinking_pays(slots=4, alive=1, left=0.0, cost=0.0), "no round has been timed"
+    assert shrinking_pays(slots=4, alive=2, seconds_left=16.0, cost=3.0)
+    assert not shrinking_pays(slots=4, alive=2, seconds_left=14.0, cost=3.0)
+    assert not shrinking_pays(slots=4, alive=3, seconds_left=1e9, cost=3.0), "most are at work"
+    assert not shrinking_pays(slots=1, alive=1, seconds_left=1e9, cost=0.0)
+    assert not shrinking_pays(slots=4, alive=1, seconds_left=0.0, cost=0.0), "no round has been timed"
     how, gpu = run().training, torch.device("cuda")
-    assert not shrinking_pays(slots=256, alive=1, left=1e9, cost=rebuilding(how, CPU))
-    assert not shrinking_pays(slots=256, alive=1, left=1e9, cost=rebuilding(run(compile=True).training, gpu))
-    assert shrinking_pays(slots=256, alive=1, left=60.0, cost=rebuilding(how, gpu))
+    assert not shrinking_pays(slots=256, alive=1, seconds_left=1e9, cost=rebuild_seconds(how, CPU))
+    assert not shrinking_pays(
+        slots=256, alive=1, seconds_left=1e9, cost=rebuild_seconds(run(compile=True).training, gpu)
+    )
+    assert shrinking_pays(slots=256, alive=1, seconds_left=60.0, cost=rebuild_seconds(how, gpu))
 
 
 def test_a_population_that_shrinks_trains_as_one_that_does_not(monkeypatch: pytest.MonkeyPatch):
     tasks = ("reset-dyck-1", "cyclic")
     specs = [run(seed, task=tasks[seed % 2], steps=steps) for seed, steps in enumerate((10, 40, 10, 30, 20, 10))]
-    whole = {record.digest: record for record in execute_all(specs, CPU, slots=5)}
+    whole = {record.digest: record for record in execute_group(specs, CPU, slots=5)}
     built = shrink_at_once(monkeypatch)
-    monkeypatch.setattr(train, "datetime", Ticking())
-    statuses: list[Status] = []
-    records = execute_all(specs, CPU, watch=statuses.append, slots=5)
+    monkeypatch.setattr(trainer, "datetime", Ticking())
+    statuses: list[Status | EvaluationStatus] = []
+    records = execute_group(specs, CPU, on_status=statuses.append, slots=5)
     assert built == [5, 2, 1], "not while one waits; then when two are left, and when one is"
-    assert [(s.slots, s.alive, s.ended) for s in statuses] == [(5, 3, 2), (5, 2, 4), (2, 1, 5), (1, 0, 6)]
+    training = [s for s in statuses if isinstance(s, Status)]
+    assert [(s.slots, s.alive, s.ended) for s in training] == [(5, 3, 2), (5, 2, 4), (2, 1, 5), (1, 0, 6)]
     assert [record.steps for record in records] == [10, 10, 20, 10, 30, 40]
     assert [record.started for record in records] == ["1", "3", "5", "6", "4", "2"], "each has begun once"
     assert [record.population["slots"] for record in records] == [5, 5, 5, 5, 2, 1]
@@ -342,20 +368,20 @@ class Ticking:
 @pytest.mark.parametrize("cost", [None, 1e9])
 def test_a_population_stays_where_shrinking_does_not_pay(monkeypatch: pytest.MonkeyPatch, cost: float | None):
     built = shrink_at_once(monkeypatch)
-    monkeypatch.setattr(train, "rebuilding", rebuilding if cost is None else lambda *_: cost)
-    records = execute_all([run(seed, steps=steps) for seed, steps in enumerate((10, 10, 10, 40))], CPU, slots=4)
+    monkeypatch.setattr(trainer, "rebuild_seconds", rebuild_seconds if cost is None else lambda *_: cost)
+    records = execute_group([run(seed, steps=steps) for seed, steps in enumerate((10, 10, 10, 40))], CPU, slots=4)
     assert built == [4]
     assert all(record.population == {"slots": 4, "mapped": True} for record in records)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, torch.OutOfMemoryError])
-@pytest.mark.parametrize("where", ["__init__", "admit", "keep"])
+@pytest.mark.parametrize("where", ["__init__", "admit", "take_snapshot"])
 def test_what_happens_while_a_population_shrinks_loses_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str, error: type[BaseException]
 ):
     """Neither an end that is asked for nor a lack of memory, before the smaller population has made a step."""
     specs = [run(seed, steps=steps, keep="best") for seed, steps in enumerate((10, 40, 10, 30, 10, 10))]
-    whole = {record.digest: record for record in execute_all(specs, CPU, slots=6)}
+    whole = {record.digest: record for record in execute_group(specs, CPU, slots=6)}
     shrink_at_once(monkeypatch)
     real, calls = getattr(Population, where), []
 
@@ -370,10 +396,10 @@ def test_what_happens_while_a_population_shrinks_loses_nothing(
     made: list[Record] = []
     if error is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):
-            execute_all(specs, CPU, made.append, slots=6, checkpoints=Checkpoints(tmp_path))
+            execute_group(specs, CPU, made.append, slots=6, checkpoints=Checkpoints(tmp_path))
     done = {record.digest for record in made}
     rest = [spec for spec in specs if spec.digest not in done]
-    execute_all(rest, CPU, made.append, slots=6, checkpoints=Checkpoints(tmp_path))
+    execute_group(rest, CPU, made.append, slots=6, checkpoints=Checkpoints(tmp_path))
     assert {record.digest for record in made} == set(whole)
     for record in made[-2:]:
         note = {"resumed": 10} if error is KeyboardInterrupt else {"slots_before_memory_ran_out": (2,)}
@@ -408,7 +434,7 @@ def test_an_error_is_the_member_s_own(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(Population, "round", breaking)
     specs = [run(seed, model=Foreign.of(Picky)) for seed in range(6)]
-    records = execute_all(specs, CPU, slots=6)
+    records = execute_group(specs, CPU, slots=6)
     assert len(records) == 6
     verdicts = {record.verdict == "failed" for record in records}
     assert verdicts == {True, False}
@@ -424,17 +450,17 @@ def test_an_error_is_the_member_s_own(monkeypatch: pytest.MonkeyPatch):
 def test_the_memory_that_is_traced_is_the_memory_that_is_held(model: str):
     spec = run_spec("parity", model, training={"lengths": [2, 20]})
     population = Population(spec, [spec.task], 6, CPU)
-    with Peak() as peak:
+    with PeakMemory() as memory:
         population._step()
-    held = peak.most + COPIES * population.theta.nbytes
-    predicted = traced(spec, 6, CPU)
+    held = memory.peak + COPIES * population.theta.nbytes
+    predicted = step_bytes(spec, 6, CPU)
     assert predicted == pytest.approx(held, rel=0.1)
-    two, four = traced(spec, 2, CPU), traced(spec, 4, CPU)
+    two, four = step_bytes(spec, 2, CPU), step_bytes(spec, 4, CPU)
     assert two + 2 * (four - two) == pytest.approx(predicted, rel=0.01), "memory is a line"
 
 
 def test_a_module_that_cannot_be_built_is_a_failure_of_each():
-    records = execute_all([run(0, model=Foreign.of(Unbuildable)), run(1, model=Foreign.of(Unbuildable))], CPU)
+    records = execute_group([run(0, model=Foreign.of(Unbuildable)), run(1, model=Foreign.of(Unbuildable))], CPU)
     assert [r.error for r in records] == ["RuntimeError: no"] * 2
 
 
@@ -463,9 +489,10 @@ def test_what_cannot_be_compiled_trains_as_it_is(monkeypatch: pytest.MonkeyPatch
 def test_a_compiled_population_computes_the_same(monkeypatch: pytest.MonkeyPatch):
     """Through the tracing of torch.compile; its last part, which writes C++, is left out for time."""
     real = torch.compile
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its checks cannot be traced
     monkeypatch.setattr(torch, "compile", lambda f, **named: real(f, backend="aot_eager", **named))
     specs = [[run(seed, model=model, compile=choice) for seed in (0, 1)] for choice in (True, False) for model in MANY]
-    made = [execute_all(those, CPU, slots=2) for those in specs]
+    made = [execute_group(those, CPU, slots=2) for those in specs]
     for compiled, plain in zip(made[: len(MANY)], made[len(MANY) :], strict=True):
         assert all(record.population["compiled"] for record in compiled)
         for one, other in zip(compiled, plain, strict=True):
@@ -485,7 +512,7 @@ class Recurrent(nn.Module):
 
 
 def test_who_cannot_be_mapped_is_trained_alone_and_the_record_says_why():
-    records = execute_all([run(seed, model=Foreign.of(Recurrent)) for seed in range(2)], CPU, slots=2)
+    records = execute_group([run(seed, model=Foreign.of(Recurrent)) for seed in range(2)], CPU, slots=2)
     for record in records:
         assert record.population["slots"] == 1
         assert "gru" in record.population["unmapped_because"].lower()
@@ -495,34 +522,40 @@ def test_who_cannot_be_mapped_is_trained_alone_and_the_record_says_why():
 def test_a_checkpoint_with_other_buffers_is_no_checkpoint(tmp_path: Path):
     spec = run(steps=30)
     with pytest.raises(KeyboardInterrupt):
-        execute_all([spec], CPU, poll=Interrupt(15), checkpoints=Checkpoints(tmp_path))
-    known, saved = Checkpoints(tmp_path).resumed(spec.digest)
+        execute_group([spec], CPU, poll=Interrupt(15), checkpoints=Checkpoints(tmp_path))
+    checkpoint = Checkpoints(tmp_path).load(spec.digest)
+    assert checkpoint
+    known, saved = checkpoint
     assert [point["step"] for point in known["curve"]] == [10]
     Checkpoints(tmp_path).write([(known | {"step": 20}, saved._replace(buffers={"new": torch.ones(2)}))])
-    (record,) = execute_all([spec], CPU, checkpoints=Checkpoints(tmp_path))
+    (record,) = execute_group([spec], CPU, checkpoints=Checkpoints(tmp_path))
     assert record.verdict != "failed"
 
 
 def test_long_curves_do_not_burst_a_checkpoint(tmp_path: Path):
     population = Population(run(), [run().task], 1, CPU)
-    population.keep()
+    population.take_snapshot()
     point = {"step": 1, "answers": {"Val0" * 10**5: 0.1}}  # few and long are as many bytes as many and short
     known = {"digest": "a", "step": 5, "points": 300, "perfect": 0, "solved_at": None, "seconds": 0.0}
-    Checkpoints(tmp_path).write([(known | {"curve": [point] * 300}, population.saved(0))])
-    assert Checkpoints(tmp_path).resumed("a").facts["curve"] == [point] * 300
+    Checkpoints(tmp_path).write([(known | {"curve": [point] * 300}, population.state(0))])
+    checkpoint = Checkpoints(tmp_path).load("a")
+    assert checkpoint
+    assert checkpoint.progress["curve"] == [point] * 300
 
 
 def test_jobs_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch):
     like = run()
     most = Forecast(like, [like.task], CPU)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (4 * most(20) / SHARE + 4, 10**12))
-    alone, shared = (slots_that_fit(like, [like.task], 250, CPU, room(torch.device("cuda"), jobs)) for jobs in (1, 4))
+    alone, shared = (
+        slots_that_fit(like, [like.task], 250, CPU, memory_limit(torch.device("cuda"), jobs)) for jobs in (1, 4)
+    )
     assert shared == 20
     assert most(alone) <= 4 * most(20) + 4 < most(alone + 1)
 
 
 def test_what_cannot_be_mapped_has_one_slot_on_a_gpu_too(monkeypatch: pytest.MonkeyPatch):
     """And is not traced, which would fail."""
-    monkeypatch.setattr(train, "unmappable", lambda *_: "why")
-    monkeypatch.setattr(train, "slots_that_fit", nothing)
-    assert usual_slots([run()] * 3, torch.device("cuda"), 1e12) == 1
+    monkeypatch.setattr(plan, "why_unmappable", lambda *_: "why")
+    monkeypatch.setattr(plan, "slots_that_fit", nothing)
+    assert default_slots([run()] * 3, torch.device("cuda"), 1e12) == 1

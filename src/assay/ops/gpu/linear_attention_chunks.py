@@ -25,47 +25,47 @@ Tensors = tuple[Tensor, ...]
 
 
 def starts_like(q: Tensor, v: Tensor, W: Tensor) -> Tensor:
-    """Room for the state before every chunk."""
+    """Uninitialised memory for the state before every chunk."""
     return W.new_empty(*q.shape[:2], -(-q.shape[2] // chunk(q, v)), q.shape[3], v.shape[3])
 
 
-def forward(made: Tensors, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, W: Tensor) -> None:
-    o, final, starts = made
-    rows, told = q.shape[0] * q.shape[1], _told(q, v, decay)
-    whole = walks(q, v)
-    _walk[(rows,)](q, k, v, decay, W, starts, final, o, WHOLE=whole, **told)
-    if not whole:
-        outputs_of_chunks[(rows, starts.shape[2])](q, k, v, decay, starts, o, **told)
+def forward(results: Tensors, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, W: Tensor) -> None:
+    o, final, starts = results
+    rows, options = q.shape[0] * q.shape[1], _options(q, v, decay)
+    one_launch = walks(q, v)
+    _walk[(rows,)](q, k, v, decay, W, starts, final, o, ONE_LAUNCH=one_launch, **options)
+    if not one_launch:
+        outputs_of_chunks[(rows, starts.shape[2])](q, k, v, decay, starts, o, **options)
 
 
 def backward(
-    made: Tensors, grads: Tensors, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, W: Tensor
+    results: Tensors, grads: Tensors, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, W: Tensor
 ) -> Tensors:
-    """Of q, k, v, the decay if there is one, and W."""
+    """The gradients of q, k, v, the decay if there is one, and W."""
     do, d_final = grads
-    starts = made[2]
-    rows, told = q.shape[0] * q.shape[1], _told(q, v, decay)
-    whole = walks(q, v)
+    starts = results[2]
+    rows, options = q.shape[0] * q.shape[1], _options(q, v, decay)
+    one_launch = walks(q, v)
     dq, dk, dv, dW = (torch.empty_like(x) for x in (q, k, v, W))
-    ends = None if whole else torch.empty_like(starts)
+    ends = None if one_launch else torch.empty_like(starts)
     slopes = None if decay is None else W.new_empty(starts.shape[:3])
-    given = q, k, v, decay, do, starts, ends, dq, dk, dv, slopes
-    _walk_back[(rows,)](*given, d_final, dW, WHOLE=whole, **told)
-    if not whole:
-        _gradients_of_chunks[(rows, starts.shape[2])](*given, **told)
+    tensors = q, k, v, decay, do, starts, ends, dq, dk, dv, slopes
+    _walk_back[(rows,)](*tensors, d_final, dW, ONE_LAUNCH=one_launch, **options)
+    if not one_launch:
+        _gradients_of_chunks[(rows, starts.shape[2])](*tensors, **options)
     if decay is None or slopes is None:
         return dq, dk, dv, dW
     return dq, dk, dv, group_sum(slopes.sum(2), len(decay)).to(decay.dtype), dW
 
 
-def _told(q: Tensor, v: Tensor, decay: Tensor | None) -> dict[str, object]:
+def _options(q: Tensor, v: Tensor, decay: Tensor | None) -> dict[str, object]:
     per_group = 1 if decay is None else len(q) // len(decay)
     return settings(q, v) | {"per_group": per_group, "DECAYS": decay is not None}
 
 
 @triton.jit
 def _power(g, n):
-    """g^n for whole n >= 0 and any sign of g."""
+    """g^n for an integer n >= 0 and any sign of g."""
     size = tl.where(n == 0, 1.0, tl.exp2(n * tl.log2(tl.abs(g))))
     odd = n - 2.0 * tl.floor(n * 0.5)
     return tl.where(g < 0, 1.0 - 2.0 * odd, 1.0) * size
@@ -102,7 +102,7 @@ def outputs_of_chunk(q, k, v, S, g, s, DECAYS: tl.constexpr, REAL: tl.constexpr,
 def _gradients_of_chunk(
     q, k, v, do, S, dS, g, s, count, slopes, DECAYS: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
-    """Of q, k and v; the decay's goes to memory."""
+    """The gradients of q, k and v; that of the decay goes to memory."""
     causal = s[:, None] >= s[None, :]
     scores = tl.where(causal, dot(q, tl.trans(k), PRECISION), 0.0)
     dscores = tl.where(causal, dot(do, tl.trans(v), PRECISION), 0.0)
@@ -126,10 +126,10 @@ def _gradients_of_chunk(
 
 @triton.jit
 def _walk(
-    q, k, v, decay, W, starts, final, o, per_group, H, T, K, V, DECAYS: tl.constexpr, WHOLE: tl.constexpr,
+    q, k, v, decay, W, starts, final, o, per_group, H, T, K, V, DECAYS: tl.constexpr, ONE_LAUNCH: tl.constexpr,
     C: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The state before every chunk, and the last; if WHOLE the outputs as well."""
+    """The state before every chunk, and the last; if ONE_LAUNCH the outputs as well."""
     row = tl.program_id(0).to(tl.int64)
     i, c, s = tl.arange(0, PK), tl.arange(0, PV), tl.arange(0, C)
     chunks = tl.cdiv(T, C)
@@ -144,7 +144,7 @@ def _walk(
         store_state(starts + n * K * V, i, c, K, V, S)
         t = n * C + s
         k_c, v_c = load_steps(k, t, i, T, K, REAL), load_steps(v, t, c, T, V, REAL)
-        if WHOLE:
+        if ONE_LAUNCH:
             q_c = load_steps(q, t, i, T, K, REAL)
             store_steps(o, t, c, T, V, outputs_of_chunk(q_c, k_c, v_c, S, g, s, DECAYS, REAL, PRECISION))
         if DECAYS:
@@ -174,10 +174,10 @@ def outputs_of_chunks(
 @triton.jit
 def _walk_back(
     q, k, v, decay, do, starts, ends, dq, dk, dv, slopes, d_final, dW,
-    per_group, H, T, K, V, DECAYS: tl.constexpr, WHOLE: tl.constexpr,
+    per_group, H, T, K, V, DECAYS: tl.constexpr, ONE_LAUNCH: tl.constexpr,
     C: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the state after every chunk, and of the first; if WHOLE those of the inputs as well."""
+    """The gradient of the state after every chunk, and of the first; if ONE_LAUNCH those of the inputs as well."""
     row = tl.program_id(0).to(tl.int64)
     i, c, s = tl.arange(0, PK), tl.arange(0, PV), tl.arange(0, C)
     chunks = tl.cdiv(T, C)
@@ -190,7 +190,7 @@ def _walk_back(
         t, count = n * C + s, tl.minimum(T - n * C, C)
         at = (row * chunks + n) * K * V
         q_c, do_c = load_steps(q + row * T * K, t, i, T, K, REAL), load_steps(do + row * T * V, t, c, T, V, REAL)
-        if WHOLE:
+        if ONE_LAUNCH:
             k_c, v_c = load_steps(k + row * T * K, t, i, T, K, REAL), load_steps(v + row * T * V, t, c, T, V, REAL)
             S = load_state(starts + at, i, c, K, V)
             slopes_n = slopes + row * chunks + n if DECAYS else slopes

@@ -1,0 +1,57 @@
+"""Ctrl-C and a scheduler's SIGTERM: work stops where its state can be saved."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def stop_on_signal(*signals: signal.Signals, at_once: bool = False) -> Iterator[Callable[[], None]]:
+    """Yields `poll`, which raises KeyboardInterrupt once a signal (by default SIGINT or SIGTERM) has arrived.
+
+    So work is interrupted only where it polls. A second signal interrupts it anywhere, and so does the first with
+    `at_once`.
+    """
+    requested = False
+
+    def handle(*_: int | FrameType | None) -> None:
+        nonlocal requested
+        if requested or at_once:
+            raise KeyboardInterrupt
+        requested = True
+
+    def poll() -> None:
+        if requested:
+            raise KeyboardInterrupt
+
+    if not _in_main_thread():
+        yield poll
+        return
+    previous = {name: signal.signal(name, handle) for name in signals or (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield poll
+    finally:
+        for name, handler in previous.items():
+            signal.signal(name, handler)
+
+
+@contextmanager
+def ignore_sigint() -> Iterator[None]:
+    """Ignore Ctrl-C; a process that is started meanwhile ignores it too."""
+    if not _in_main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _in_main_thread() -> bool:
+    """Only the main thread may set signal handlers."""
+    return threading.current_thread() is threading.main_thread()

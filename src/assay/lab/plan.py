@@ -1,0 +1,101 @@
+"""What a command will do: the runs that the store lacks, in groups that can share a program, with their slots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from assay.description import digest
+from assay.lab.device import CORES
+from assay.lab.memory import memory_limit, slots_that_fit
+from assay.lab.stacking import why_unmappable
+from assay.record import Record
+from assay.spec import RunSpec
+
+SHARED = ("batch", "lengths", "validation", "validation_rows", "validate_every", "precision", "compile")
+
+
+def program_of(spec: RunSpec) -> str:
+    """A key that is equal for runs that can be members of one population."""
+    training = spec.training.plain()
+    return digest([spec.model.plain(), list(spec.task.shape), {name: training[name] for name in SHARED}])
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that can share a program, the number of slots they get, and the bytes they may use."""
+
+    specs: tuple[RunSpec, ...]
+    slots: int = 1
+    memory_limit: float = math.inf
+
+
+class Plan:
+    """The runs of a command by digest, the records that exist, and the groups that are still to be carried out.
+
+    Digests are computed once and records are read once; `add` keeps the plan up to date while groups are carried out.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[RunSpec],
+        records: Iterable[Record],
+        device: torch.device,
+        jobs: int | None = None,
+        slots: int | None = None,
+    ) -> None:
+        self.specs = {spec.digest: spec for spec in specs}
+        self.device, self.slots = device, slots
+        self.latest = {record.digest: record for record in records}
+        self.pending = [spec for name, spec in self.specs.items() if not self._is_finished(name)]
+        self.jobs = max(1, min(jobs or (CORES if device.type == "cpu" else 1), len(self.pending)))
+        self.memory_limit = memory_limit(device, self.jobs)
+
+    def add(self, record: Record) -> None:
+        """Note that a run has ended."""
+        self.latest[record.digest] = record
+
+    @property
+    def records(self) -> list[Record]:
+        """The latest record of each run, in the order of the runs; runs without a record are left out."""
+        return [self.latest[name] for name in self.specs if name in self.latest]
+
+    @property
+    def finished(self) -> set[str]:
+        """The digests of all finished records of the store, whether this plan names them or not."""
+        return {name for name in self.latest if self._is_finished(name)}
+
+    def _is_finished(self, name: str) -> bool:
+        return name in self.latest and self.latest[name].finished
+
+    def groups(self) -> Iterator[Group]:
+        """The pending runs in groups: on a GPU all that share a program, on a CPU a part of them for each job.
+
+        Slots follow from all runs of the plan, finished ones included, so that resumed runs use the same number of
+        slots. One group at a time, since the memory forecast takes a moment.
+        """
+        programs: dict[str, list[RunSpec]] = {}
+        for spec in self.specs.values():
+            programs.setdefault(program_of(spec), []).append(spec)
+        pending = {spec.digest for spec in self.pending}
+        for specs in programs.values():
+            if remaining := [spec for spec in specs if spec.digest in pending]:
+                yield from self._groups_of_program(specs, remaining)
+
+    def _groups_of_program(self, specs: Sequence[RunSpec], remaining: Sequence[RunSpec]) -> Iterator[Group]:
+        slots = min(self.slots, len(specs)) if self.slots else default_slots(specs, self.device, self.memory_limit)
+        parts = 1 if self.device.type == "cuda" else len(remaining) if slots == 1 else self.jobs
+        slots = max(1, min(slots, -(-len(specs) // parts)))  # no more slots than a part has runs
+        for part in range(min(parts, len(remaining))):
+            yield Group(tuple(remaining[part::parts]), slots, self.memory_limit)
+
+
+def default_slots(specs: Sequence[RunSpec], device: torch.device, limit: float) -> int:
+    """On a GPU as many slots as runs and memory allow; on a CPU one, since stacking gains nothing there."""
+    if device.type == "cpu" or why_unmappable(specs[0], device):
+        return 1
+    tasks = list(dict.fromkeys(spec.task for spec in specs))
+    return slots_that_fit(specs[0], tasks, len(specs), device, limit)

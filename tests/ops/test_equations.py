@@ -1,0 +1,259 @@
+"""The equations of every operator, written out again for one row and head; and PyTorch's own networks and layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy import ndarray as Array
+from torch import Tensor, nn
+
+from assay import ops
+
+from .cases import CASES, SIZES, Case
+
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+def close(got: Any, wanted: Any) -> None:
+    torch.testing.assert_close(torch.as_tensor(got), torch.as_tensor(wanted), rtol=1e-12, atol=1e-12)
+
+
+# -- the equations, for one row and one head -----------------------------------------------------------------------
+
+
+def sigmoid(x: Array | float) -> Any:
+    return 1 / (1 + np.exp(-np.asarray(x)))
+
+
+def softmax(x: Array) -> Any:
+    return np.exp(x) / np.exp(x).sum()
+
+
+def linear_attention(x: list[Array], w: list[Array], s: list[Array], decay: float = 1.0) -> tuple[Array, ...]:
+    (q, k, v), W, o = x, s[0].copy(), []
+    for t in range(len(q)):
+        for i in range(W.shape[0]):
+            for j in range(W.shape[1]):
+                W[i, j] = decay * W[i, j] + v[t, i] * k[t, j]
+        o.append([sum(W[i, j] * q[t, j] for j in range(W.shape[1])) for i in range(W.shape[0])])
+    return np.array(o), W
+
+
+def retention(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    return linear_attention(x, [], s, decay=float(w[0]))
+
+
+def delta(W: Array, k: Array, v: Array, beta: float, correct: bool = True) -> Array:
+    read = [correct * sum(W[i, j] * k[j] for j in range(len(k))) for i in range(len(v))]
+    return np.array([[W[i, j] + beta * (v[i] - read[i]) * k[j] for j in range(len(k))] for i in range(len(v))])
+
+
+def delta_rule(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (q, k, v, beta), W, o = x, s[0], []
+    for t in range(len(q)):
+        W = delta(W, k[t], v[t], beta[t])
+        o.append(W @ q[t])
+    return np.array(o), W
+
+
+def recurrent_delta(x: list[Array], w: list[Array], s: list[Array], additive: bool = False) -> tuple[Array, ...]:
+    (q, k, v, b), (R_q, R_k, R_v, r_b), (W, o), outputs = x, w, s, []
+    for t in range(len(q)):
+        h = np.tanh(o)
+        W = delta(W, softmax(k[t] + R_k @ h), v[t] + R_v @ h, sigmoid(b[t] + r_b @ h), not additive)
+        o = W @ softmax(q[t] + R_q @ h)
+        outputs.append(o)
+    return np.array(outputs), W, o
+
+
+def srwm(
+    x: list[Array], w: list[Array], s: list[Array], read_after_write: bool = False, fixed: str = ""
+) -> tuple[Array, ...]:
+    W, y = [M.copy() for M in w], []
+    for u in x[0]:
+        W_y, W_q, W_k, w_b = (M.copy() for M in W)
+        q, k, beta = softmax(u @ W_q), softmax(u @ W_k), sigmoid(u @ w_b)
+        for index, old in enumerate((W_y, W_q, W_k, w_b)):
+            if "yqkb"[index] in fixed:
+                continue
+            for i in range(old.shape[0]):
+                for j in range(old.shape[1]):
+                    difference = sum((q[m] - k[m]) * old[m, j] for m in range(len(q)))
+                    W[index][i, j] = old[i, j] + beta[index] * k[i] * difference
+        y.append(u @ (W[0] if read_after_write else W_y))
+    return np.array(y), *W
+
+
+def elementwise_lstm(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (z, f), (w_z, w_f), c, cells = x, w, list(s[0]), []
+    for t in range(len(z)):
+        for i in range(len(c)):
+            new, keep = np.tanh(z[t, i] + w_z[i] * c[i]), sigmoid(f[t, i] + w_f[i] * c[i])
+            c[i] = keep * c[i] + (1 - keep) * new
+        cells.append(list(c))
+    return np.array(cells), np.array(c)
+
+
+def elman(x: list[Array], w: list[Array], s: list[Array], relu: bool = False) -> tuple[Array, ...]:
+    h, outputs = s[0], []
+    for a in x[0]:
+        total = [a[i] + sum(w[0][i, j] * h[j] for j in range(len(h))) for i in range(len(h))]
+        h = np.array([max(u, 0.0) if relu else np.tanh(u) for u in total])
+        outputs.append(h)
+    return np.array(outputs), h
+
+
+def gru(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (R, b), h, outputs = w, s[0], []
+    d = len(h)
+    for a in x[0]:
+        u = R @ h
+        r, z = sigmoid(a[:d] + u[:d]), sigmoid(a[d : 2 * d] + u[d : 2 * d])
+        h = z * h + (1 - z) * np.tanh(a[2 * d :] + r * (u[2 * d :] + b))
+        outputs.append(h)
+    return np.array(outputs), h
+
+
+def lstm(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (h, c), outputs = s, []
+    d = len(h)
+    for a in x[0]:
+        i, f, g, o = ((a + w[0] @ h)[n * d : (n + 1) * d] for n in range(4))
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        outputs.append(h)
+    return np.array(outputs), h, c
+
+
+def diagonal_scan(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (a, b), h, outputs = x, s[0].copy(), []
+    for t in range(len(a)):
+        for index in np.ndindex(*h.shape):
+            h[index] = a[t][index] * h[index] + b[t][index]
+        outputs.append(h.copy())
+    return np.array(outputs), h
+
+
+def selective_scan(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (u, dt, B, C), A, h, outputs = x, w[0], s[0].copy(), []
+    for t in range(len(u)):
+        for i, n in np.ndindex(*h.shape):
+            h[i, n] = np.exp(dt[t, i] * A[i, n]) * h[i, n] + dt[t, i] * u[t, i] * B[t, n]
+        outputs.append([sum(h[i, n] * C[t, n] for n in range(h.shape[1])) for i in range(h.shape[0])])
+    return np.array(outputs), h
+
+
+def affine(x: list[Array], w: list[Array], s: list[Array], relu: bool = False) -> tuple[Array, ...]:
+    W, b = w
+    y = [[b[i] + sum(W[i, j] * u[j] for j in range(len(u))) for i in range(len(b))] for u in x[0]]
+    return (np.maximum(y, 0.0) if relu else np.array(y),)
+
+
+def layer_norm(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    y = []
+    for u in x[0]:
+        mean = sum(u) / len(u)
+        variance = sum((u - mean) ** 2) / len(u)
+        y.append(w[0] * (u - mean) / np.sqrt(variance + 1e-5) + w[1])
+    return (np.array(y),)
+
+
+EQUATIONS: dict[str, Callable[..., tuple[Array, ...]]] = {
+    "linear_attention": linear_attention,
+    "retention": retention,
+    "delta_rule": delta_rule,
+    "recurrent_delta": recurrent_delta,
+    "srwm": srwm,
+    "elman": elman,
+    "gru": gru,
+    "lstm": lstm,
+    "elementwise_lstm": elementwise_lstm,
+    "diagonal_scan": diagonal_scan,
+    "selective_scan": selective_scan,
+    "affine": affine,
+    "layer_norm": layer_norm,
+}
+
+
+def test_every_operator_has_its_equations_here():
+    assert set(EQUATIONS) == set(ops.OPERATORS)
+
+
+@every_case
+def test_equations(case: Case):
+    batch, groups = 4, 2
+    x, w, s = case.draw(5, batch, groups)
+    got = case.run((x, w, s))
+    for row in range(batch):
+        for head in range(SIZES["H"]):
+            group = row * groups // batch
+            wanted = EQUATIONS[case.name](
+                [part[row, head].numpy() for part in x],
+                [part[group, head].numpy() for part in w],
+                [part[row, head].numpy() for part in s],
+                **case.flags,
+            )
+            assert len(wanted) == len(got)
+            for ours, theirs in zip(got, wanted, strict=True):
+                close(ours[row, head], theirs)
+
+
+# -- against torch's own networks and layers -----------------------------------------------------------------------
+
+
+def torch_network(network: Any, **options: Any) -> tuple[Any, Tensor, Tensor]:
+    """A network of torch's in float64, an input for it, and the input's share a = W x + b of its gates."""
+    torch.manual_seed(0)
+    theirs = network(3, 4, batch_first=True, **options).double()
+    x = torch.randn(2, 6, 3, dtype=torch.float64)
+    return theirs, x, (x @ theirs.weight_ih_l0.T + theirs.bias_ih_l0)[:, None]
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_elman_is_torch_rnn(activation: str):
+    theirs, x, a = torch_network(nn.RNN, nonlinearity=activation)
+    h = torch.randn(2, 1, 4, dtype=torch.float64)
+    wanted, last = theirs(x, h.transpose(0, 1).contiguous())
+    R = theirs.weight_hh_l0[None, None]
+    got, final = ops.elman(a + theirs.bias_hh_l0, R, h, relu=activation == "relu", backend="reference")
+    close(got[:, 0], wanted)
+    close(final.transpose(0, 1), last)
+
+
+def test_gru_is_torch_gru():
+    theirs, x, a = torch_network(nn.GRU)
+    h = torch.randn(2, 1, 4, dtype=torch.float64)
+    wanted, last = theirs(x, h.transpose(0, 1).contiguous())
+    outside, b_n = theirs.bias_hh_l0.split([8, 4])
+    a = a + torch.cat([outside, torch.zeros(4)])
+    got, final = ops.gru(a, theirs.weight_hh_l0[None, None], b_n[None, None], h, backend="reference")
+    close(got[:, 0], wanted)
+    close(final.transpose(0, 1), last)
+
+
+def test_lstm_is_torch_lstm():
+    theirs, x, a = torch_network(nn.LSTM)
+    h, c = torch.randn(2, 2, 1, 4, dtype=torch.float64)
+    wanted, (last_h, last_c) = theirs(x, (h.transpose(0, 1).contiguous(), c.transpose(0, 1).contiguous()))
+    R = theirs.weight_hh_l0[None, None]
+    got, (final_h, final_c) = ops.lstm(a + theirs.bias_hh_l0, R, (h, c), backend="reference")
+    close(got[:, 0], wanted)
+    close(final_h.transpose(0, 1), last_h)
+    close(final_c.transpose(0, 1), last_c)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_affine_and_layer_norm_are_torch_linear_and_layer_norm(heads: int):
+    torch.manual_seed(0)
+    x = torch.randn(2, heads, 6, 3, dtype=torch.float64)
+    linear, norm = nn.Linear(3, 5).double(), nn.LayerNorm(3).double()
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    W, b, w, c = (p.expand(1, heads, *p.shape) for p in (*linear.parameters(), *norm.parameters()))
+    close(ops.affine(x, W, b, backend="reference"), linear(x))
+    close(ops.affine(x, W, b, relu=True, backend="reference"), linear(x).relu())
+    close(ops.layer_norm(x, w, c, backend="reference"), norm(x))
