@@ -10,7 +10,7 @@ import torch
 from assay.description import BadInput
 from assay.models import MODELS
 from assay.models.causal import state_bits
-from assay.models.registry import named_model
+from assay.models import named_model
 from assay.rng import Rng
 from assay.tasks import TASKS, named_task
 from assay.tasks.index_lookup import IndexLookup

@@ -28,8 +28,8 @@ Length = Annotated[int, Field(ge=1, le=LONGEST)]
 class Batch:
     """Inputs [rows, time] (or [rows, time, features] for real vectors) and their targets."""
 
-    inputs: Shaped[Tensor, "rows time *features"]
-    targets: Int[Tensor, "rows time"]
+    inputs: Shaped[Tensor, "..."]
+    targets: Int[Tensor, "*rows time"]
 
 
 class Shape(NamedTuple):
