@@ -160,9 +160,9 @@ FINDINGS = [
         'state"). On Dyck-1 the reason is the update rule ("a sum learns Dyck-1 where the delta rule fails"): no '
         "depth, norm, feature map or initial value that was tried makes them learn it, though some help. On a^n b^n "
         "half of DeltaNet's seeds had learned validation at some check; the other models mostly never had, in any size "
-        '("Is a^n b^n a matter of size?"). Training has only 50 different strings of a^n b^n and of a^n b^n c^n, which can '
-        "be memorised. An open question: we train for a ninth of the published steps on Dyck-1 and Shuffle-2, and some "
-        "runs were still improving (docs/log.md).",
+        '("Is a^n b^n a matter of size?"). Training has only 50 different strings of a^n b^n and of a^n b^n c^n, which '
+        "can be memorised. An open question: we train for a ninth of the published steps on Dyck-1 and Shuffle-2, and "
+        "some runs were still improving (docs/log.md).",
     ),
     Finding(
         name="the delta rule forgets",
