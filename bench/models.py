@@ -60,13 +60,8 @@ def main() -> None:
     Console().print(table)
     if chosen.json:
         with open(chosen.json, "w") as file:
-<<<<<<< HEAD
-            made = provenance(torch.device(chosen.device))
-            json.dump({**made, "batch": BATCH, "time": chosen.time, "seconds_per_step": results}, file, indent=1)
-=======
-            machine = circumstances(torch.device(chosen.device))
+            machine = provenance(torch.device(chosen.device))
             json.dump({**machine, "batch": BATCH, "time": chosen.time, "seconds_per_step": results}, file, indent=1)
->>>>>>> w-tasks
 
 
 if __name__ == "__main__":

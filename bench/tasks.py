@@ -61,13 +61,8 @@ def main() -> int:
     Console().print(table)
     if chosen.json:
         with open(chosen.json, "w") as file:
-<<<<<<< HEAD
-            made = provenance(torch.device(chosen.device))
-            json.dump({**made, "batch": BATCH, "tokens_per_second": rates}, file, indent=1)
-=======
-            machine = circumstances(torch.device(chosen.device))
+            machine = provenance(torch.device(chosen.device))
             json.dump({**machine, "batch": BATCH, "tokens_per_second": rates}, file, indent=1)
->>>>>>> w-tasks
     slow = [name for name, rate in rates.items() if rate["both"] < LEAST]
     if slow:
         print(f"slower than {LEAST / 1e6:.0f} million tokens per second: {', '.join(slow)}", file=sys.stderr)

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from assay.description import BadInput
-from assay.models import MODELS
+from assay.models import MODELS, named_model
 from assay.models.causal import state_bits
-from assay.models import named_model
 from assay.rng import Rng
 from assay.tasks import TASKS, example_task, named_task
 from assay.tasks.index_lookup import IndexLookup

@@ -28,16 +28,11 @@ Length = Annotated[int, Field(ge=1, le=LONGEST)]
 class Batch:
     """Inputs [rows, time] (or [rows, time, features] for real vectors) and their targets.
 
-<<<<<<< HEAD
-    inputs: Shaped[Tensor, "..."]
-    targets: Int[Tensor, "*rows time"]
-=======
     Both may have the same further axes in front, as of steps and members of a population.
     """
 
     inputs: Tensor
     targets: Int[Tensor, "*axes rows time"]
->>>>>>> w-tasks
 
 
 class Shape(NamedTuple):
