@@ -24,23 +24,23 @@ BATCH, REPEATS = 32, 5
 
 def seconds_per_step(name: str, length: int, device: str) -> tuple[int, float]:
     """A model's parameters and the median time of forward, backward and update."""
-    asked = named_task("parity")
-    machine = named_model(name).build(*asked.shape, Rng.seeded(0)).to(device)
-    optimiser = torch.optim.AdamW(machine.parameters(), fused=True)
+    task = named_task("parity")
+    model = named_model(name).build(*task.shape, Rng.seeded(0)).to(device)
+    optimiser = torch.optim.AdamW(model.parameters(), fused=True)
     lengths = torch.full((BATCH,), length, device=device)
-    batch = asked.sample(lengths, Rng.seeded(0, "bench", device=device).rows(BATCH))
-    now = time.perf_counter if device == "cuda" else time.process_time  # a core's own time
+    batch = task.sample(lengths, Rng.seeded(0, "bench", device=device).rows(BATCH))
+    now = time.perf_counter if device == "cuda" else time.process_time  # on a CPU, the time of this process alone
     times = []
     for _ in range(REPEATS + 1):
         start = now()
-        loss = losses_of(machine(batch.inputs)[0][None], batch.targets[None]).sum()
+        loss = losses_of(model(batch.inputs)[0][None], batch.targets[None]).sum()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         if device == "cuda":
             torch.cuda.synchronize()
         times.append(now() - start)
-    return sum(p.numel() for p in machine.parameters()), sorted(times[1:])[REPEATS // 2]
+    return sum(p.numel() for p in model.parameters()), sorted(times[1:])[REPEATS // 2]
 
 
 def main() -> None:
@@ -60,8 +60,8 @@ def main() -> None:
     Console().print(table)
     if chosen.json:
         with open(chosen.json, "w") as file:
-            made = provenance(torch.device(chosen.device))
-            json.dump({**made, "batch": BATCH, "time": chosen.time, "seconds_per_step": results}, file, indent=1)
+            machine = provenance(torch.device(chosen.device))
+            json.dump({**machine, "batch": BATCH, "time": chosen.time, "seconds_per_step": results}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -17,19 +17,14 @@ from rich.table import Table
 
 from assay.lab.provenance import provenance
 from assay.rng import Rng
-from assay.tasks import TASKS, named_task
+from assay.tasks import TASKS, example_task
 from assay.tasks.task import Task
 
 BATCH, LEAST = 1024, 2e6
-NEEDS = {
-    "dfa": {"alphabet": "ab", "table": [[0, 1], [1, 0]], "accept": [1]},
-    "regex": {"pattern": "(a|b)*abb"},
-    "group": {"table": [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]]},
-}
 
 
 def seconds(call: Callable[[], object], device: str, repeats: int = 5) -> float:
-    """The median time of one call, after a warm-up: of a core's own time on a CPU, whatever else it is doing."""
+    """The median time of one call after a warm-up; on a CPU the time of this process alone."""
     now = time.perf_counter if device == "cuda" else time.process_time
     times = []
     for _ in range(repeats + 1):
@@ -41,15 +36,15 @@ def seconds(call: Callable[[], object], device: str, repeats: int = 5) -> float:
     return sorted(times[1:])[repeats // 2]
 
 
-def measure(asked: Task, device: str) -> dict[str, float]:
-    low, high = asked.train_lengths
-    fitting = torch.tensor(asked.lengths(low, high), device=device)
+def measure(task: Task, device: str) -> dict[str, float]:
+    low, high = task.train_lengths
+    fitting = torch.tensor(task.lengths(low, high), device=device)
     rng = Rng.seeded(0, "bench", device=device).rows(BATCH)
     lengths = fitting[rng.child("lengths").integers(1, len(fitting))[:, 0]]
     tokens = int(lengths.sum())
-    inputs = asked.inputs(lengths, rng, high)
-    drawing = seconds(lambda: asked.inputs(lengths, rng, high), device)
-    solving = seconds(lambda: asked.solve(inputs), device)
+    inputs = task.inputs(lengths, rng, high)
+    drawing = seconds(lambda: task.inputs(lengths, rng, high), device)
+    solving = seconds(lambda: task.solve(inputs), device)
     return {"draw": tokens / drawing, "solve": tokens / solving, "both": tokens / (drawing + solving)}
 
 
@@ -59,15 +54,15 @@ def main() -> int:
     options.add_argument("--json", metavar="FILE")
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    rates = {name: measure(named_task(name, **NEEDS.get(name, {})), chosen.device) for name in TASKS.entries}
+    rates = {name: measure(example_task(name), chosen.device) for name in TASKS.entries}
     table = Table("task", "draw", "solve", "both", title=f"million tokens per second, batch {BATCH}, {chosen.device}")
     for name, rate in rates.items():
         table.add_row(name, *(f"{rate[column] / 1e6:.1f}" for column in ("draw", "solve", "both")))
     Console().print(table)
     if chosen.json:
         with open(chosen.json, "w") as file:
-            made = provenance(torch.device(chosen.device))
-            json.dump({**made, "batch": BATCH, "tokens_per_second": rates}, file, indent=1)
+            machine = provenance(torch.device(chosen.device))
+            json.dump({**machine, "batch": BATCH, "tokens_per_second": rates}, file, indent=1)
     slow = [name for name, rate in rates.items() if rate["both"] < LEAST]
     if slow:
         print(f"slower than {LEAST / 1e6:.0f} million tokens per second: {', '.join(slow)}", file=sys.stderr)

@@ -108,7 +108,7 @@ def test_claims_are_listed_and_explained():
 
 
 def test_names_mean_one_thing():
-    from assay.models.registry import MODELS
+    from assay.models import MODELS
     from assay.tasks import TASKS
 
     assert not set(CLAIMS.entries) & {*TASKS.entries, *MODELS.entries}

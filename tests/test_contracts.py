@@ -10,26 +10,14 @@ from assay.lab.stacking import member_losses
 from assay.models import MODELS
 from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
-from assay.tasks import TASKS
+from assay.tasks import TASKS, example_task
 from assay.tasks.task import Batch
 
 from .lab.alone import batch
 
-NEEDED = {
-    "dfa": {"alphabet": "ab", "table": [[0, 1], [1, 0]], "accept": [1]},
-    "regex": {"pattern": "(a|b)*abb"},
-    "group": {"table": [[0, 1], [1, 0]]},
-    # The rest are made small, so that embedding tables do not fill the memory of a test machine.
-    "equality-one": {"alphabet": 16},
-    "equality-ncp": {"alphabet": 16},
-    "multi-query-recall": {"vocabulary": 64},
-}
-SMALL = {"lstm": {"width": 8}, "e-lstm": {"width": 8}, "elman": {"width": 8}, "gru": {"width": 8}}
-
 
 def small_run(task: str, model: str) -> RunSpec:
-    options = SMALL.get(model, {"width": 8})
-    return run_spec(task, model, task_options=NEEDED.get(task), model_options=options, training={"batch": 4})
+    return run_spec(example_task(task), model, model_options={"width": 8}, training={"batch": 4})
 
 
 @pytest.mark.parametrize("task", TASKS.entries)

@@ -23,7 +23,9 @@ RESULTS = ROOT / "bench" / "results"
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     loader = SourceFileLoader("update_performance", str(ROOT / "scripts" / "update-performance"))
-    module = module_from_spec(spec_from_loader(loader.name, loader))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec
+    module = module_from_spec(spec)
     sys.modules[loader.name] = module
     loader.exec_module(module)
     return module

@@ -38,13 +38,8 @@ def trained(
 ) -> tuple[nn.Module, list[float]]:
     """A model after some steps of torch's own AdamW, and the losses on the way."""
     model, training, losses = built(spec, dtype, device), spec.training, []
-    options: dict[str, Any] = {
-        "lr": training.lr,
-        "betas": training.betas,
-        "eps": training.eps,
-        "weight_decay": training.weight_decay,
-    }
-    optimiser = torch.optim.AdamW(model.parameters(), **options)
+    decay = training.weight_decay
+    optimiser = torch.optim.AdamW(model.parameters(), training.lr, training.betas, training.eps, weight_decay=decay)
     for step in range(1, steps + 1):
         loss = loss_of(model, batch(spec, step, device))
         optimiser.zero_grad()

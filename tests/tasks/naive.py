@@ -1,4 +1,4 @@
-"""The oracles once more, in the most obvious way: lists of symbol names in, answer names out, None where none is asked.
+"""The oracles once more, in the most obvious way: from lists of symbols to lists of answers, None for no question.
 
 Written from the definitions alone; speed does not matter here, only that each function can be checked by eye.
 """
@@ -78,7 +78,7 @@ NOTHING, EMPTY_WORD = ("nothing",), ("empty word",)
 def pattern(tree: Tree) -> str:
     match tree:
         case ("letter", a):
-            return a
+            return str(a)
         case ("or", x, y):
             return f"({pattern(x)}|{pattern(y)})"
         case ("then", x, y):

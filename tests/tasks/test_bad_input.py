@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from assay.description import BadInput
-from assay.tasks import TASKS
-
-from .cases import made
+from assay.tasks import TASKS, named_task
 
 LATIN = (
     (0, 1, 2, 3, 4),
@@ -73,7 +71,7 @@ BAD = [
 @pytest.mark.parametrize(("name", "options", "said"), BAD, ids=[f"{name} {options}" for name, options, _ in BAD])
 def test_bad_options_are_one_line(name: str, options: dict[str, Any], said: str):
     with pytest.raises(BadInput) as caught:
-        made(name, **options)
+        named_task(name, **options)
     text = str(caught.value)
     assert said in text
     assert text.startswith(name)
@@ -98,12 +96,12 @@ def test_bad_options_are_one_line(name: str, options: dict[str, Any], said: str)
     ],
 )
 def test_the_last_good_options_are_good(name: str, options: dict[str, Any]):
-    assert made(name, **options).model_dump(exclude={"kind", "version"}).items() >= options.items()
+    assert named_task(name, **options).model_dump(exclude={"kind", "version"}).items() >= options.items()
 
 
 @pytest.mark.parametrize("name", TASKS.entries)
 def test_an_unknown_option_is_one_line(name: str):
     with pytest.raises(BadInput) as caught:
-        made(name, colour="red")
+        named_task(name, colour="red")
     assert str(caught.value).startswith(f"{name} ")
     assert "\n" not in str(caught.value)

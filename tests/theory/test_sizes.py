@@ -8,16 +8,13 @@ import pytest
 import torch
 
 from assay.description import BadInput
-from assay.models import MODELS
+from assay.models import MODELS, named_model
 from assay.models.causal import state_bits
-from assay.models.registry import named_model
 from assay.rng import Rng
-from assay.tasks import TASKS, named_task
+from assay.tasks import TASKS, example_task, named_task
 from assay.tasks.index_lookup import IndexLookup
 from assay.tasks.task import Task
 from assay.theory.bounds.sizes import Recipe, Size, architecture, constructions, curves, needed, sizes
-
-from ..test_contracts import NEEDED
 
 
 def by_model(rows: list[Size]) -> dict[str, Size]:
@@ -101,7 +98,7 @@ def test_a_model_is_recognised_by_its_mixers(name: str):
 
 @pytest.mark.parametrize("name", TASKS.entries)
 def test_every_task_has_sizes(name: str):
-    need = needed(named_task(name, **NEEDED.get(name, {})), 40)
+    need = needed(example_task(name), 40)
     assert need is not None
     assert need.bits >= 0
     assert 0 <= need.cut < need.tokens

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from assay.description import BadInput, suggestion
-from assay.registry import Entry, Registry, import_path
-
-if TYPE_CHECKING:
-    from assay.models.skeleton import Architecture
+from assay.registry import Entry, Registry
 
 IRIE, SEPARATIONS, BEYOND = "Irie 2023", "Bhattamishra 2024", "beyond"
 
@@ -62,34 +57,3 @@ def read_mixer(data: Any) -> Any:
     if isinstance(data, str):
         data = {"kind": data}
     return MIXERS.load_class(str(data.get("kind")), Mixer)(**data) if isinstance(data, dict) else data
-
-
-def named_model(name: str, /, **options: Any) -> Architecture:
-    """A named model with its options, or a user's model as `module:factory`."""
-    from assay.models.skeleton import Architecture, Foreign
-
-    if ":" in name and name not in MODELS.entries:
-        factory = import_path(name)
-        if not callable(factory):
-            raise BadInput(f"'{name}' is not a model: it should be a class or function that makes a torch module")
-        if isinstance(factory, type) and issubclass(factory, Architecture):
-            return factory(**options)
-        return Foreign.of(factory, **options)
-    recipe = MODELS.load(name)
-    parameters = inspect.signature(recipe).parameters
-    for option in options:
-        if option not in parameters:
-            raise BadInput(f"{name} has no option '{option}'{suggestion(option, parameters)}")
-    model: Architecture = recipe(**options)
-    return model
-
-
-def read_model(data: Any) -> Any:
-    """An architecture from its plain data."""
-    from assay.models import skeleton
-
-    if not isinstance(data, dict):
-        return data
-    kinds: dict[str, Any] = {"stack": skeleton.Stack, "foreign": skeleton.Foreign}
-    kind = str(data.get("kind"))
-    return (kinds[kind] if kind in kinds else import_path(kind))(**data)

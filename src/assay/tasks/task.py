@@ -26,10 +26,13 @@ Length = Annotated[int, Field(ge=1, le=LONGEST)]
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs [rows, time] (or [rows, time, features] for real vectors) and their targets."""
+    """Inputs [rows, time] (or [rows, time, features] for real vectors) and their targets.
 
-    inputs: Shaped[Tensor, "rows time *features"]
-    targets: Int[Tensor, "rows time"]
+    Both may have the same further axes in front, as of steps and members of a population.
+    """
+
+    inputs: Tensor
+    targets: Int[Tensor, "*axes rows time"]
 
 
 class Shape(NamedTuple):

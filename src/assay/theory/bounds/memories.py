@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from assay.description import BadInput
+from assay.models import MODELS, named_model
 from assay.models.causal import Causal, State, state_bits
-from assay.models.registry import MODELS, named_model
 from assay.models.skeleton import Model
 from assay.rng import Rng
 from assay.tasks.dyck import BoundedDyck

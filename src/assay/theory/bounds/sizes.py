@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import torch
 
 from assay.description import BadInput
+from assay.models import MODELS, named_model
 from assay.models.mixer import Mixer, MixerLayer
-from assay.models.registry import MODELS, named_model
 from assay.models.skeleton import Model, Stack
 from assay.rng import Rng
 from assay.tasks import named_task
