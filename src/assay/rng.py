@@ -14,6 +14,7 @@ from functools import cache
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 
 def _signed(word: int) -> int:
@@ -49,10 +50,11 @@ def _stream(name: str) -> int:
 
 @cache
 def _normal_quantiles(device: torch.device) -> Float[Tensor, "65536"]:
-    # Made on the CPU whatever the device, so that every device holds the same bits.
-    middles = (torch.arange(1 << 16, dtype=torch.float64) + 0.5) / (1 << 16)
-    quantiles: Tensor = torch.special.ndtri(middles)
-    return quantiles.float().to(device)
+    """Computed on the CPU, so that every device holds the same bits; with contents even while a step is traced."""
+    with unset_fake_temporarily():
+        middles = (torch.arange(1 << 16, dtype=torch.float64) + 0.5) / (1 << 16)
+        quantiles: Tensor = torch.special.ndtri(middles)
+        return quantiles.float().to(device)
 
 
 @dataclass(frozen=True)

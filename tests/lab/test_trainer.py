@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -559,3 +561,14 @@ def test_what_cannot_be_mapped_has_one_slot_on_a_gpu_too(monkeypatch: pytest.Mon
     monkeypatch.setattr(plan, "why_unmappable", lambda *_: "why")
     monkeypatch.setattr(plan, "slots_that_fit", nothing)
     assert default_slots([run()] * 3, torch.device("cuda"), 1e12) == 1
+
+
+def test_a_memory_forecast_leaves_no_tensors_without_contents_behind():
+    """Tables that are computed once and kept must not be computed while a step is traced."""
+    program = (
+        "import torch; from assay.lab.memory import step_bytes; from assay.lab.stacking import build_module; "
+        "from assay.spec import run_spec; spec, cpu = run_spec('parity', 'transformer'), torch.device('cpu')\n"
+        "step_bytes(spec, 1, cpu)\n"
+        "assert all(type(x) is torch.nn.Parameter for x in build_module(spec, cpu).parameters())"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
