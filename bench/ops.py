@@ -1,4 +1,4 @@
-"""Milliseconds of every recurrence, forward and with backward, against the plain loop and against other libraries.
+"""Milliseconds of every operator, forward and with backward, against the plain loop and against other libraries.
 
 python bench/ops.py [--device cuda] [--only OP ...] [--quick] [--json FILE] [--commit HASH]
 
@@ -54,19 +54,19 @@ SHAPE = ("op", "rows", "heads", "time", "size", "states", "dtype")
 
 
 def contenders(case: Case, device: torch.device) -> list[Contender]:
-    """Ours first. Without a kernel a loop stands for one member only: it would keep every state of every member."""
+    """Ours first. The loop is measured for one member only: it would keep every state of every member."""
     best = backend_for(case.op, "auto", device, case.bounded)
     others = ["chunked"] if case.operator.chunked and device.type == "cpu" else []
     one = case.members == 1 or case.operator.fusible
     if one and case.dtype != "bfloat16" and (device.type == "cpu" or case.time <= GRAPH_STEPS):
         others.append("reference")
-    those = [ours(case.op, name) for name in dict.fromkeys([best, *others])]
+    result = [ours(case.op, name) for name in dict.fromkeys([best, *others])]
     if device.type == "cuda" and case.members == 1:
-        those += [in_tf32(case.op)] if case.op in FLA and case.dtype == "float32" else []
-        those += fla(case.op, getattr(torch, case.dtype))
+        result += [in_tf32(case.op)] if case.op in FLA and case.dtype == "float32" else []
+        result += fla(case.op, getattr(torch, case.dtype))
     if case.op in NETWORKS:
-        those += [with_input(case.op, best), torch_nn(case.op)] if best != "reference" else [torch_nn(case.op)]
-    return those
+        result += [with_input(case.op, best), torch_nn(case.op)] if best != "reference" else [torch_nn(case.op)]
+    return result
 
 
 # -- measuring -----------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def milliseconds(work: Callable[[], Any], device: torch.device) -> float:
     def span(calls: int) -> float:
         return timed(work, calls, device)
 
-    span(1)  # compiles, and lets others tune
+    span(1)  # compiles, and lets the peers tune
     calls = max(1, int(bunch / span(1)))
     once = span(4 * calls) if calls > 1 else span(1)
     calls = max(1, int(bunch / once))
@@ -134,7 +134,7 @@ def measure(case: Case, contender: Contender, device: torch.device, exact: Exact
         row |= {"forward_ms": milliseconds(forward, device), "both_ms": milliseconds(both, device)}
         if device.type == "cuda" and (contender.name != "reference" or case.time <= GRAPH_STEPS):
             row["graph_ms"] = replayed(both, device)
-    except Exception as error:  # a peer that refuses, a graph that cannot be captured: said in the row
+    except Exception as error:  # a peer that refuses, a graph that cannot be captured: noted in the row
         row["failed"] = in_one_line(error)[:200]
     finally:
         torch.set_float32_matmul_precision("highest")
@@ -146,8 +146,8 @@ class Exact:
 
     def __init__(self, case: Case, device: torch.device) -> None:
         few = replace(case, rows=min(EXACT_ROWS, case.rows))
-        self.given = few.draw(device)
-        double = {n: x.to(torch.complex128 if x.is_complex() else torch.float64) for n, x in self.given.items()}
+        self.inputs = few.draw(device)
+        double = {n: x.to(torch.complex128 if x.is_complex() else torch.float64) for n, x in self.inputs.items()}
         forward, wanted = ours(case.op, "reference").start(double)
         (self.output,) = forward()
         self.arriving = torch.randn_like(self.output).to(getattr(torch, case.dtype))
@@ -155,7 +155,7 @@ class Exact:
         self.grads = dict(zip(wanted, grads, strict=True))
 
     def errors(self, contender: Contender) -> dict[str, float]:
-        forward, wanted = contender.start(self.given)
+        forward, wanted = contender.start(self.inputs)
         (output,) = forward()
         grads = torch.autograd.grad(output, list(wanted.values()), contender.turn(self.arriving))
         off = [_relative(contender.turn(grad), self.grads[name]) for name, grad in zip(wanted, grads, strict=True)]
@@ -193,9 +193,9 @@ def compile_ahead(todo: list[Case], progress: Progress) -> None:
     triton.testing.do_bench = partial(triton.testing.do_bench, warmup=5, rep=25)  # ms; by default 25 and 100
 
 
-def _compile(some: list[Case]) -> None:
-    """Run each case once, in a process of its own that tries every setting and times none."""
-    os.environ["FLA_CACHE_RESULTS"] = "0"  # what it would find best is arbitrary
+def _compile(cases: list[Case]) -> None:
+    """Run each case once; every setting is tried and none is timed."""
+    os.environ["FLA_CACHE_RESULTS"] = "0"  # its choice would be arbitrary
     import triton.testing
 
     def tried(work: Callable[[], object], **_: object) -> list[float]:
@@ -203,11 +203,11 @@ def _compile(some: list[Case]) -> None:
         return [1.0, 1.0, 1.0]
 
     triton.testing.do_bench, device = tried, torch.device("cuda")
-    for case in some:
+    for case in cases:
         for contender in contenders(case, device):
             if contender.name.startswith(("gpu", "fla")):
                 torch.set_float32_matmul_precision(contender.precision)
-                with suppress(Exception):  # the measurement will say it
+                with suppress(Exception):  # the measurement will report it
                     forward, wanted = contender.start(case.draw(device))
                     torch.autograd.grad(forward()[0].sum(), list(wanted.values()))
 
@@ -223,16 +223,16 @@ def compare(rows: list[Row], bandwidth: float) -> None:
     for row in (row for row in rows if "both_ms" in row):
         for other in alike[tuple(row[name] for name in SHAPE)]:
             family = _family(row, other)
-            for mine, theirs, ending in WAYS:
-                if family and mine in row and theirs in other:
-                    times = other[theirs] * row["members"] / other["members"] / row[mine]
+            for ours_ms, theirs_ms, ending in WAYS:
+                if family and ours_ms in row and theirs_ms in other:
+                    times = other[theirs_ms] * row["members"] / other["members"] / row[ours_ms]
                     row[f"x_{family}{ending}"] = min(times, row.get(f"x_{family}{ending}", times))
         row["gb_per_s"] = row["bytes_floor"] / row.get("graph_ms", row["both_ms"]) / 1e6
         row["copy_share"] = row["gb_per_s"] / bandwidth
 
 
 def _family(row: Row, other: Row) -> str:
-    """What a row is compared with another as, if at all: the loop of one member, or the same computation."""
+    """The kind of comparison of a row with another, if any: with the loop of one member, or with a peer."""
     mine, theirs = row["backend"], other["backend"]
     if mine.endswith("+input"):
         return "torch" if theirs == "torch.nn" and other["members"] == row["members"] else ""
@@ -246,16 +246,16 @@ def _family(row: Row, other: Row) -> str:
 def cells(row: Row) -> dict[str, str]:
     """A row of a table."""
     short = {"bfloat16": " bf16"}.get(row["dtype"], "")
-    who = row["backend"].replace("reference", "loop").replace("recurrent", "recur") + short
+    backend = row["backend"].replace("reference", "loop").replace("recurrent", "recur") + short
     members = f"{row['members']} x " if row["members"] > 1 else ""
-    front = {"T": str(row["time"]), "d": str(row["size"]), "rows": f"{members}{row['rows']}", "by": who}
+    front = {"T": str(row["time"]), "d": str(row["size"]), "rows": f"{members}{row['rows']}", "by": backend}
     numbers = {"forward": "forward_ms", "both": "both_ms", "graph": "graph_ms"}
     numbers |= {f"x {family}": f"x_{family}" for family in ("loop", "chunked", "fla", "torch")} | {"GB/s": "gb_per_s"}
-    made = front | {name: number(row[key]) for name, key in numbers.items() if key in row}
+    texts = front | {name: number(row[key]) for name, key in numbers.items() if key in row}
     if "copy_share" in row:
-        made["copy"] = f"{row['copy_share']:.1%}"
+        texts["copy"] = f"{row['copy_share']:.1%}"
     errors = {"error": "error_out", "of grad": "error_grad"}
-    return made | {name: f"{row[key]:.0e}" for name, key in errors.items() if key in row}
+    return texts | {name: f"{row[key]:.0e}" for name, key in errors.items() if key in row}
 
 
 def number(x: float) -> str:
@@ -263,7 +263,7 @@ def number(x: float) -> str:
 
 
 def show(console: Console, record: Row) -> None:
-    """A table per op, of 100 columns at most, and below it what failed."""
+    """A table per operator, of 100 columns at most, and below it the failures."""
     for op in dict.fromkeys(row["op"] for row in record["rows"]):
         rows = [row for row in record["rows"] if row["op"] == op]
         table = Table(title=_title(rows[0]), box=None, padding=(0, 1, 0, 0), title_justify="left")
@@ -273,8 +273,8 @@ def show(console: Console, record: Row) -> None:
         for line in lines:
             table.add_row(*(line.get(str(column.header), "") for column in table.columns))
         console.print(table)
-        for said in dict.fromkeys(f"{row['backend']}: {row['failed']}" for row in rows if "failed" in row):
-            console.print(said, markup=False)
+        for failure in dict.fromkeys(f"{row['backend']}: {row['failed']}" for row in rows if "failed" in row):
+            console.print(failure, markup=False)
         console.print()
 
 
@@ -287,13 +287,13 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options.add_argument("--only", nargs="+", metavar="OP", choices=list(OPERATORS), default=list(OPERATORS))
-    options.add_argument("--quick", action="store_true", help="one small shape per op")
+    options.add_argument("--quick", action="store_true", help="one small shape per operator")
     options.add_argument("--json", metavar="FILE")
-    options.add_argument("--commit", metavar="HASH", help="of this code, where there is no checkout to ask")
-    asked = options.parse_args()
-    device = torch.device(asked.device)
+    options.add_argument("--commit", metavar="HASH", help="of this code, where there is no git checkout")
+    arguments = options.parse_args()
+    device = torch.device(arguments.device)
     whole = usual(device.type == "cuda")
-    todo = [case for case in (quick() if asked.quick else whole) if case.op in asked.only]
+    todo = [case for case in (quick() if arguments.quick else whole) if case.op in arguments.only]
     settings = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ]
     record: Row = provenance(device) | {
         "command": " ".join([*settings, command("ops.py")]),
@@ -302,12 +302,12 @@ def main() -> None:
         "rows": [],
     }
     record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba", "fla-core")}
-    record["commit"] = asked.commit or record["commit"]
+    record["commit"] = arguments.commit or record["commit"]
     if device.type == "cpu" and is_busy(record):
         print(f"the machine is busy (load {record['load']:.1f}): times will be wrong, ratios too", file=sys.stderr)
     columns = (TextColumn("{task.description}"), *Progress.get_default_columns()[1:])
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        if device.type == "cuda" and not asked.quick:
+        if device.type == "cuda" and not arguments.quick:
             compile_ahead(todo, progress)
         record["copy_gb_per_s"] = copy_bandwidth(device)
         task = progress.add_task("measuring", total=len(todo))
@@ -317,8 +317,8 @@ def main() -> None:
             record["rows"] += [measure(case, contender, device, exact) for contender in contenders(case, device)]
             compare(record["rows"], record["copy_gb_per_s"])
             record["missing"] = len({*whole} - {*todo[:done]})
-            if asked.json:  # after every case, so that a run that is stopped leaves what it has
-                Path(asked.json).write_text(json.dumps(record, indent=1))
+            if arguments.json:  # after every case, so that an interrupted run leaves its results
+                Path(arguments.json).write_text(json.dumps(record, indent=1))
             progress.advance(task)
     show(Console(width=100, highlight=False), record)
 
@@ -328,7 +328,7 @@ def is_busy(record: Row) -> bool:
 
 
 def command(script: str) -> str:
-    """How this was called, wherever the record was to be written."""
+    """The command line, with the path of the record as in the repository."""
     words = [f"bench/results/{Path(word).name}" if word.endswith(".json") else word for word in sys.argv[1:]]
     return " ".join(["python", f"bench/{script}", *words])
 

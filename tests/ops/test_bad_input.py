@@ -200,19 +200,27 @@ def without_kernel(operator: Operator, device: torch.device) -> str:
     return "chunked" if operator.chunked and not scan_on_cpu else "reference"
 
 
+def expected_backend(operator: Operator, device: torch.device) -> str:
+    """With all libraries installed and a small head."""
+    kernel = "gpu" if device == CUDA else "cpu"
+    return kernel if kernel in operator.kernels else without_kernel(operator, device)
+
+
 def test_auto_is_the_kernel_of_the_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dispatch, "is_installed", lambda library: True)
-    assert {name: ops.backend_for(name, "auto", CUDA) for name in OPERATORS} == dict.fromkeys(OPERATORS, "gpu")
-    on_cpu = dict.fromkeys(OPERATORS, "cpu") | dict.fromkeys(["linear_attention", "retention"], "chunked")
-    on_cpu |= dict.fromkeys(["affine", "layer_norm"], "reference")
-    assert {name: ops.backend_for(name, "auto", CPU) for name in OPERATORS} == on_cpu
+    for name, operator in OPERATORS.items():
+        assert ops.backend_for(name, "auto", CUDA) == expected_backend(operator, CUDA)
+        assert ops.backend_for(name, "auto", CPU) == expected_backend(operator, CPU)
+    on_cpu = {name: ops.backend_for(name, "auto", CPU) for name in ("srwm", "retention", "diagonal_scan", "affine")}
+    assert on_cpu == {"srwm": "cpu", "retention": "chunked", "diagonal_scan": "cpu", "affine": "reference"}
 
 
 def test_auto_gives_a_compiler_the_plain_operations_where_it_fuses_them(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dispatch, "is_installed", lambda library: True)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    for name in OPERATORS:
-        assert ops.backend_for(name, "auto", CUDA) == ("reference" if name in ("affine", "layer_norm") else "gpu")
+    for name, operator in OPERATORS.items():
+        expected = "reference" if name in ("affine", "layer_norm") else expected_backend(operator, CUDA)
+        assert ops.backend_for(name, "auto", CUDA) == expected
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert ops.backend_for("affine", "gpu", CPU) == "gpu"
 
@@ -227,7 +235,7 @@ def test_auto_without_a_kernel(monkeypatch: pytest.MonkeyPatch):
 def test_auto_beyond_the_largest_head(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dispatch, "is_installed", lambda library: True)
     for name, operator in OPERATORS.items():
-        assert ops.backend_for(name, "auto", CUDA, 128) == "gpu"
+        assert ops.backend_for(name, "auto", CUDA, 128) == expected_backend(operator, CUDA)
         assert ops.backend_for(name, "auto", CUDA, 129) == without_kernel(operator, CUDA)
         assert ops.backend_for(name, "auto", CPU, 129) == ops.backend_for(name, "auto", CPU)
 
