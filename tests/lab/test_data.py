@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from assay.lab.data import TEST, VALIDATE, TrainingData, content_hash, held_out, part_of
-from assay.spec import Bin, RunSpec, run_spec
+from assay.spec import RunSpec, run_spec
 from assay.tasks import named_task
-from assay.tasks.task import IGNORE, Batch
+from assay.tasks.task import IGNORE, Batch, Bin
 
 from . import alone
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from assay.lab.data import HeldOut, held_out
 from assay.lab.evaluate import Marks, examine, favourite, predict, verdict
 from assay.record import LengthScore, Score
-from assay.spec import Bin, run_spec
+from assay.spec import run_spec
 from assay.tasks import named_task
-from assay.tasks.task import IGNORE, Batch
+from assay.tasks.task import IGNORE, Batch, Bin
 
 CPU = torch.device("cpu")
 

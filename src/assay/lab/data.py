@@ -16,8 +16,8 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from assay.rng import Rng, mix
-from assay.spec import Bin, Training
-from assay.tasks.task import IGNORE, PAD, Batch, Task
+from assay.spec import Training
+from assay.tasks.task import IGNORE, PAD, Batch, Bin, Task
 
 PARTS = 8
 TEST, VALIDATE = 0, 1  # the other parts train
