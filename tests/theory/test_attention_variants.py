@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import partial
 
+import jaxtyping
 import pytest
 import torch
 
 from assay.description import BadInput
 from assay.models import attention, named_model
 from assay.models.attention import WEIGHTINGS, Attention, AttentionLayer
+from assay.models.skeleton import Model
 from assay.rng import Rng
 from assay.theory.attention_variants import exchanged, survive, table, weighing
 from assay.theory.codes import Code, trace_code
@@ -35,21 +38,35 @@ def test_weightings(name: str, wanted: list[list[float]]):
     torch.testing.assert_close(WEIGHTINGS[name](SCORES)[0, 0], torch.tensor(wanted, dtype=torch.float32))
 
 
+def transformer() -> Model:
+    model = named_model("transformer", width=8, heads=2).build(3, 0, 3, Rng.seeded(0))
+    assert isinstance(model, Model)
+    return model
+
+
 def test_softmax_is_the_default_and_no_part_of_a_description():
-    made = named_model("transformer", width=8, heads=2).build(3, 0, 3, Rng.seeded(0))
-    layers = [layer for layer in made.modules() if isinstance(layer, AttentionLayer)]
+    model = transformer()
+    layers = [layer for layer in model.modules() if isinstance(layer, AttentionLayer)]
     assert [layer.weighting for layer in layers] == [attention.softmax] * 2
     assert set(Attention().plain()) == {"kind", "version", "heads", "bias", "rotary"}
     x = torch.tensor([[1, 2, 0, 1]])
-    hard = exchanged(made, [attention.hard] * 2)
+    hard = exchanged(model, [attention.hard] * 2)
     assert layers[0].weighting is attention.softmax
-    assert not torch.equal(hard(x)[0], made(x)[0])
+    assert not torch.equal(hard(x)[0], model(x)[0])
 
 
+@pytest.fixture
+def _no_shape_checks() -> Iterator[None]:
+    """torch.compile cannot trace the checks of stated shapes."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("_no_shape_checks")
 @pytest.mark.parametrize("name", ["softmax", "average-hard"])
 def test_a_machine_compiles(name: str):
-    made = named_model("transformer", width=8, heads=2).build(3, 0, 3, Rng.seeded(0))
-    changed, x = exchanged(made, [WEIGHTINGS[name]] * 2), torch.tensor([[1, 2, 0, 1]])
+    changed, x = exchanged(transformer(), [WEIGHTINGS[name]] * 2), torch.tensor([[1, 2, 0, 1]])
     torch.testing.assert_close(torch.compile(changed, backend="eager", fullgraph=True)(x)[0], changed(x)[0])
 
 

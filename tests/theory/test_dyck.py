@@ -58,7 +58,7 @@ def without(unit: str) -> Change:
     """One kind of unit never fires."""
 
     def change(model: Model) -> Model:
-        part, rows = mixer(model, 0), DyckRnn().space().places[unit]
+        part, rows = mixer(model, 0), DyckRnn().space().slices[unit]
         part.R[0, 0, rows] = 0.0
         part.project.weight[rows] = 0.0
         return model

@@ -31,9 +31,9 @@ def mountain(height: int) -> Tensor:
     return torch.tensor([[1] * height + [2] * height + [1, 2, 2]])
 
 
-def climbed(claim: ResetDyck, height: int, **as_type: torch.dtype) -> Examined:
+def climbed(claim: ResetDyck, height: int, dtype: torch.dtype = torch.float32) -> Examined:
     word = mountain(height)
-    return compared(claim.build(1).to(**as_type)(word)[0], claim.task(1).solve(word))
+    return compared(claim.build(1).to(dtype)(word)[0], claim.task(1).solve(word))
 
 
 class LargerBeta(ResetDyck):
@@ -84,7 +84,7 @@ class Noncausal(LinearTransformerIsRnn):
     def parallel(self, rng: Rng) -> Model:
         model = super().parallel(rng)
         for block in model.blocks:
-            block.mixer = LooksAhead(block.mixer)
+            block.mixer = LooksAhead(block.mixer)  # type: ignore[arg-type]
         return model
 
 

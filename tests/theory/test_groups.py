@@ -46,7 +46,8 @@ def test_transpositions_make_up_the_permutation():
 
 def state_after(claim: Reflections, length: int) -> torch.Tensor:
     words = Rng.seeded(3).rows(16).integers(length, len(claim.group.symbols)) + 1
-    _, (_, (W,)) = claim.build(length)(words)
+    _, (_, (state,)) = claim.build(length)(words)
+    W: torch.Tensor = state
     return W
 
 

@@ -50,7 +50,7 @@ class Spoilt(TraceLookup):
 
     def pointers(self, length: int, bits: int) -> Pointers:
         right, signs = super().pointers(length, bits), self.spoil(self.code(length).signs)
-        return right._replace(index=right.stream.vector(idx=signs), position=right.stream.vector(pos=signs))
+        return right._replace(indices=right.stream.vector(idx=signs), positions=right.stream.vector(pos=signs))
 
 
 def test_a_code_with_larger_inner_products_fails_at_the_same_scale():

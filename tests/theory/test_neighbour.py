@@ -74,7 +74,8 @@ def test_with_duller_attention_it_fails(form: type[Neighbour], layer: int):
 def test_points_nearer_than_the_margin_are_too_near(form: type[Neighbour]):
     class Unfair(form):  # type: ignore[misc, valid-type]
         def draw(self, length: int, rows: Rng) -> Tensor:
-            return crowded(super().draw(length, rows), self.dimension, self.margin / 8)
+            drawn: Tensor = super().draw(length, rows)
+            return crowded(drawn, self.dimension, self.margin / 8)
 
     assert not Unfair().check(inputs=200).holds
 

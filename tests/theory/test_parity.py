@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assay.models.skeleton import Model
-from assay.theory.claim import Construction
+from assay.theory.claim import Recurrent
 from assay.theory.constructions.parity import (
     DeltaNetParity,
     ElmanParity,
@@ -20,7 +20,7 @@ WIDTHS = {DeltaNetParity: 2, LstmParity: 1, RecurrentDeltaParity: 1, SrwmParity:
 
 
 @pytest.mark.parametrize("machine", WIDTHS)
-def test_right_at_a_length_of_a_thousand(machine: type[Construction]):
+def test_right_at_a_length_of_a_thousand(machine: type[Recurrent]):
     result = machine().check(1000, inputs=64)
     assert result.holds
     assert result.width == WIDTHS[machine]
@@ -42,7 +42,7 @@ class LeakyRows(SrwmParity):
 
 
 @pytest.mark.parametrize("broken", [Projects, LeakyGates, LeakyRows])
-def test_wrong_where_a_write_does_not_reach(broken: type[Construction]):
+def test_wrong_where_a_write_does_not_reach(broken: type[Recurrent]):
     assert examine(broken(), 100, 64).wrong > 0
 
 

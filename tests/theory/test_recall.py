@@ -8,7 +8,7 @@ import torch
 from assay.description import BadInput
 from assay.models.skeleton import Model
 from assay.rng import Rng
-from assay.theory.codes import Code
+from assay.theory.codes import Code, binary
 from assay.theory.constructions import recall
 from assay.theory.constructions.recall import EXACT, MultiQuery, PairRecall, RecallByTwo
 
@@ -62,10 +62,8 @@ def test_of_two_bindings_the_first_is_found_by_its_place():
 
 
 def test_a_bit_fewer_confuses_keys(monkeypatch: pytest.MonkeyPatch):
-    whole = recall.binary
-
     def fewer(count: int) -> Code:
-        signs = whole(count).signs.clone()
+        signs = binary(count).signs.clone()
         signs[:, -1] = 1.0
         return Code("one digit fewer", signs)
 

@@ -15,6 +15,7 @@ from assay.description import BadInput
 from assay.models import MIXERS
 from assay.models.causal import Causal
 from assay.models.skeleton import Model
+from assay.theory import rounding
 from assay.theory.rounding import Fixed, Float, Format, Rounded, _Rounding, read_format
 
 from ..models.cases import NAMED, Case, tokens

@@ -10,11 +10,22 @@ import torch
 from assay.description import BadInput
 from assay.models import MODELS, named_model
 from assay.models.causal import state_bits
+<<<<<<< HEAD
+=======
+from assay.models.registry import named_model
+from assay.models.skeleton import Model
+>>>>>>> w-theory
 from assay.rng import Rng
 from assay.tasks import TASKS, example_task, named_task
 from assay.tasks.index_lookup import IndexLookup
 from assay.tasks.task import Task
 from assay.theory.bounds.sizes import Recipe, Size, architecture, constructions, curves, needed, sizes
+
+
+def built(name: str, width: int) -> Model:
+    model = named_model(name, width=width).build(2, 0, 2, Rng.seeded(0))
+    assert isinstance(model, Model)
+    return model
 
 
 def by_model(rows: list[Size]) -> dict[str, Size]:
@@ -43,7 +54,7 @@ def test_index_lookup_takes_the_stated_widths():
 def test_the_smallest_width_has_the_bits_and_the_next_smaller_has_not(name: str):
     recipe = Recipe(name)
     width = recipe.width_with(floats=700, cut=3)
-    has = [state_bits(named_model(name, width=w).build(2, 0, 2, Rng.seeded(0)), 3, 1) for w in _upto(recipe, width)]
+    has = [state_bits(built(name, w), 3, 1) for w in _upto(recipe, width)]
     assert has[-1] >= 700
     assert all(fewer < 700 for fewer in has[:-1])
 
@@ -93,7 +104,7 @@ def test_weights_for_another_alphabet_or_a_longer_input_are_not_named():
 
 @pytest.mark.parametrize("name", MODELS.entries)
 def test_a_model_is_recognised_by_its_mixers(name: str):
-    assert architecture(named_model(name, width=8).build(2, 0, 2, Rng.seeded(0))) == name
+    assert architecture(built(name, 8)) == name
 
 
 @pytest.mark.parametrize("name", TASKS.entries)

@@ -120,7 +120,7 @@ def test_with_queries_halved_or_a_head_gone_it_fails(claim: type[Thresholds], ch
 def test_with_another_threshold_it_fails(claim: type[Thresholds], more: int):
     class Off(claim):  # type: ignore[misc, valid-type]
         def threshold(self, length: int) -> int:
-            return super().threshold(length) + more
+            return int(super().threshold(length)) + more
 
     assert wrong(Off(), 40)
 

@@ -1,1 +1,1 @@
-"""Theorems that run. A claim is one file's class and one line in `registry.py`."""
+"""Theorems that can be run. A claim is a class and a line in `registry.py`."""

@@ -1,4 +1,4 @@
-"""Vectors for positions, nearly orthogonal in few dimensions; of each code the largest inner product is computed."""
+"""Codes: nearly orthogonal vectors for positions in few dimensions, with their largest inner product computed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRIMITIVE = {2: 0b111, 3: 0b1011, 4: 0b10011, 5: 0b100101, 6: 0b1000011, 7: 0b10
 
 @dataclass(frozen=True, eq=False)
 class Code:
-    """Vectors of signs in k dimensions; divided by sqrt(k) they have length 1."""
+    """Vectors of signs in k dimensions; divided by sqrt(k) they have unit length."""
 
     name: str
     signs: Float[Tensor, "count k"]
@@ -31,19 +31,20 @@ class Code:
 
     @cached_property
     def gamma(self) -> float:
-        """The largest inner product of two different ones of unit length, exactly: sums of signs are whole numbers."""
+        """The largest inner product of two different vectors of unit length; exact, as sums of signs are integers."""
         if len(self.signs) < 2:
             return -1.0
         most = -float(self.k)
         for first, rows in enumerate(self.signs.split(1024)):
             products = rows @ self.signs.T
-            places = torch.arange(len(rows))
-            products[places, 1024 * first + places] = -math.inf
+            diagonal = torch.arange(len(rows))
+            products[diagonal, 1024 * first + diagonal] = -math.inf
             most = max(most, float(products.max()))
         return most / self.k
 
     def scale(self, competitors: int, eps: float) -> float:
-        """The eta at which softmax(eta <q, k_i>) gives the right one at least 1 - eps against so many others."""
+        """The eta for which softmax(eta <q, k_i>) gives the right key a weight of at least 1 - eps against
+        competitors."""
         return math.log(max(1, competitors) * (1 - eps) / eps) / (1 - self.gamma)
 
 
@@ -53,16 +54,16 @@ class Code:
 def trace_code(count: int, gamma: float = 0.25, signed: bool = False) -> Code:
     """Extended dual-BCH codes: T(i)_x = (-1)^(Tr(a_1 x + a_3 x^3 + ...) + b), x in GF(2^m), k = 2^m.
 
-    With t coefficients a_1, a_3, ... there are 2^(mt + 1) vectors, and inner products are at most 2 (t - 1) / sqrt(k)
-    in the worst case of the Weil-Carlitz-Uchiyama bound. `signed` leaves out b, and with it the complements: then the
-    bound is one on absolute values. The shortest code that has enough vectors is taken.
+    With t coefficients a_1, a_3, ... there are 2^(mt + 1) vectors with inner products of at most 2 (t - 1) / sqrt(k),
+    by the Weil-Carlitz-Uchiyama bound. `signed` leaves out b, and with it the complements, so that the bound holds for
+    absolute values. The result is the shortest code with enough vectors.
     """
     m, t = trace_size(count, gamma, signed)
     return Code(f"trace code, m = {m}, t = {t}", _codewords(m, t, count, signed))
 
 
 def trace_size(count: int, gamma: float = 0.25, signed: bool = False) -> tuple[int, int]:
-    """The m and t of the shortest trace code of so many vectors."""
+    """The m and t of the shortest trace code with this many vectors."""
     for m, t in product(PRIMITIVE, range(1, 4)):
         if 2 ** (m * t + (0 if signed else 1)) >= count and largest_inner_product(m, t) <= gamma:
             return m, t
@@ -71,20 +72,21 @@ def trace_size(count: int, gamma: float = 0.25, signed: bool = False) -> tuple[i
 
 @cache
 def largest_inner_product(m: int, t: int) -> float:
-    """Of the whole code, exactly. It is linear: every product of two is one of a codeword with 1.
+    """The largest inner product of the whole code, exactly. The code is linear, so every inner product of two codewords
+    is one of a codeword with the all-ones vector.
 
     The codewords with a_3, a_5, ... fixed are a coset of the linear functions, so one Walsh-Hadamard transform gives
     all their sums.
     """
     powers = [_powers(m, 2 * i + 1) for i in range(1, t)]
     most, number = 0.0, torch.arange(2 ** (m * (t - 1)))
-    for some in number.split(4096):
-        rows = torch.zeros(len(some), 2**m, dtype=torch.int64)
+    for cosets in number.split(4096):
+        rows = torch.zeros(len(cosets), 2**m, dtype=torch.int64)
         for i, power in enumerate(powers):
-            a = some[:, None] >> (m * i) & (2**m - 1)
+            a = cosets[:, None] >> (m * i) & (2**m - 1)
             rows ^= _trace(m, _times(m, a, power))
         sums = _hadamard(1.0 - 2.0 * rows)
-        sums[some == 0, 0] = 0.0  # the codeword 1 itself
+        sums[cosets == 0, 0] = 0.0  # the all-ones codeword itself
         most = max(most, float(sums.abs().max()))
     return most / (1 << m)
 
@@ -102,18 +104,18 @@ def _codewords(m: int, t: int, count: int, signed: bool) -> Float[Tensor, "count
 
 
 def _times(m: int, a: Int[Tensor, "..."], b: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """Products in GF(2^m): polynomials over GF(2) modulo a primitive one."""
+    """Products in GF(2^m): polynomials over GF(2) modulo a primitive polynomial."""
     a, b = torch.broadcast_tensors(a, b)
-    found = torch.zeros_like(a)
+    product = torch.zeros_like(a)
     for i in reversed(range(m)):
-        found = found << 1
-        found = torch.where(found >> m & 1 == 1, found ^ PRIMITIVE[m], found)
-        found = torch.where(b >> i & 1 == 1, found ^ a, found)
-    return found
+        product = product << 1
+        product = torch.where(product >> m & 1 == 1, product ^ PRIMITIVE[m], product)
+        product = torch.where(b >> i & 1 == 1, product ^ a, product)
+    return product
 
 
 def _powers(m: int, exponent: int) -> Int[Tensor, "k"]:
-    """x^exponent for every x of the field."""
+    """x^exponent for every x in the field."""
     x = torch.arange(2**m)
     power = x
     for _ in range(exponent - 1):
@@ -141,13 +143,13 @@ def _hadamard(rows: Float[Tensor, "rows k"]) -> Float[Tensor, "rows k"]:
     return rows
 
 
-# -- others --------------------------------------------------------------------------------------------------------
+# -- other codes --------------------------------------------------------------------------------------------------------
 
 
 def random_signs(count: int, gamma: float, rng: Rng) -> Code:
     """Lemma 2's vectors (Johnson and Lindenstrauss): (8 / gamma^2) ln(2 N) dimensions of fair coins.
 
-    With these |<T_i, T_j>| <= gamma for all pairs with probability at least 1/2; drawn again until that holds.
+    |<T_i, T_j>| <= gamma holds for all pairs with probability at least 1/2; the signs are drawn until it does.
     """
     k = math.ceil(8 / gamma**2 * math.log(2 * count))
     for attempt in range(100):
@@ -159,14 +161,14 @@ def random_signs(count: int, gamma: float, rng: Rng) -> Code:
 
 
 def binary(count: int) -> Code:
-    """A position in binary digits, as signs: ceil(log2 N) dimensions, and inner products up to 1 - 2 / k."""
+    """Positions in binary digits, as signs: ceil(log2 N) dimensions, with inner products up to 1 - 2 / k."""
     k = max(1, math.ceil(math.log2(count)))
     bits = torch.arange(count)[:, None] >> torch.arange(k) & 1
     return Code("binary digits", 2.0 * bits - 1.0)
 
 
 def binary_digits(count: int) -> Float[Tensor, "count digits"]:
-    """0 to count - 1 in binary digits, 0 and 1.
+    """The numbers 0 to count - 1 in binary digits 0 and 1, the lowest digit first.
 
     >>> binary_digits(3)
     tensor([[0., 0.],

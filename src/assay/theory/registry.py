@@ -1,4 +1,4 @@
-"""The claims, by name. A claim is one file's class and its line here."""
+"""The claims, by name. A new claim is a class and a line here."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ CLAIMS = Registry(
             f"{SEPARATIONS}, T7",
         ),
         "neighbour-repaired": Entry(
-            "constructions.neighbour:RepairedNeighbour", "nearest neighbour, a width that no margin moves", OWN
+            "constructions.neighbour:RepairedNeighbour", "nearest neighbour, its width independent of the margin", OWN
         ),
         "recall-pairs": Entry("constructions.recall:PairRecall", "associative recall of N pairs by two layers", OWN),
-        "recall-many": Entry("constructions.recall:MultiQuery", "every bound key among N tokens, by two layers", OWN),
+        "recall-many": Entry("constructions.recall:MultiQuery", "multi-query recall among N tokens by two layers", OWN),
         "dyck-rnn": Entry("constructions.dyck:DyckRnn", "bounded Dyck by a relu network with a stack of bits", OWN),
         "dyck-two-layers": Entry("constructions.dyck:DyckTwoLayers", "Dyck-(2, 2) by two layers of width 12", OWN),
         "parity-delta-net": Entry(
@@ -102,55 +102,65 @@ CLAIMS = Registry(
             f"{SEPARATIONS}, T2",
         ),
         "lookup-bits": Entry(
-            "bounds.claims:LookupBits", "bits of a recurrent machine for index lookup", f"{SEPARATIONS}, T3"
+            "bounds.claims:LookupBits", "bits that a recurrent machine needs for index lookup", f"{SEPARATIONS}, T3"
         ),
         "lookup-accuracy": Entry("bounds.memories:LookupAccuracy", "the best accuracy with too few bits (Fano)", OWN),
         "recall-bits": Entry(
-            "bounds.claims:RecallBits", "bits of a recurrent machine for recall", f"{SEPARATIONS}, P9"
+            "bounds.claims:RecallBits", "bits that a recurrent machine needs for recall", f"{SEPARATIONS}, P9"
         ),
         "mqar-bits": Entry(
-            "bounds.claims:MqarBits", "bits of a recurrent machine for multi-query recall", f"{SEPARATIONS}, T8"
+            "bounds.claims:MqarBits", "bits that a recurrent machine needs for multi-query recall", f"{SEPARATIONS}, T8"
         ),
         "neighbour-bits": Entry(
-            "bounds.claims:NeighbourBits", "bits of a recurrent machine for nearest neighbour", f"{SEPARATIONS}, T8"
+            "bounds.claims:NeighbourBits",
+            "bits that a recurrent machine needs for nearest neighbour",
+            f"{SEPARATIONS}, T8",
         ),
         "equality-bits": Entry(
-            "bounds.claims:EqualityBits", "bits of a recurrent machine for equality", f"{SEPARATIONS}, T11"
+            "bounds.claims:EqualityBits", "bits that a recurrent machine needs for equality", f"{SEPARATIONS}, T11"
         ),
         "equality-layer": Entry(
-            "bounds.claims:EqualityLayer", "bits that one layer passes on for equality", f"{SEPARATIONS}, T12"
+            "bounds.claims:EqualityLayer", "bits that one layer must pass on for equality", f"{SEPARATIONS}, T12"
         ),
         "disjointness-layer": Entry(
-            "bounds.claims:DisjointnessLayer", "bits that one layer passes on for disjointness", f"{SEPARATIONS}, T4"
+            "bounds.claims:DisjointnessLayer", "bits that one layer must pass on for disjointness", f"{SEPARATIONS}, T4"
         ),
         "dyck-layer": Entry(
-            "bounds.claims:DyckLayer", "bits that one layer passes on for Dyck-(2,2)", f"{SEPARATIONS}, T5"
+            "bounds.claims:DyckLayer", "bits that one layer must pass on for Dyck-(2,2)", f"{SEPARATIONS}, T5"
         ),
         "dyck-bits": Entry(
             "bounds.memories:DyckBits", "Dyck-(2,2) takes 3 bits, and 3 are enough", f"{SEPARATIONS}, L4"
         ),
         "automaton-bits": Entry(
-            "bounds.memories:AutomatonBits", "bits of a recurrent machine for an automaton", f"{SEPARATIONS}, L4"
+            "bounds.memories:AutomatonBits",
+            "bits that a recurrent machine needs for an automaton",
+            f"{SEPARATIONS}, L4",
         ),
     },
 )
 
 
-def named_claim(name: str, **options: Any) -> Claim:
-    """A claim by its name, or one's own as module:Class, with its options."""
+def load_claim_class(name: str) -> type[Claim]:
+    """The class of a claim, by its name in the registry or as module:Class."""
     from assay.theory.claim import Claim
 
-    kind = CLAIMS.load_class(name, Claim)
-    known = inspect.signature(kind).parameters
+    claim_class: type[Claim] = CLAIMS.load_class(name, Claim)
+    return claim_class
+
+
+def named_claim(name: str, **options: Any) -> Claim:
+    """A claim with its options, by its name in the registry or as module:Class."""
+    claim_class = load_claim_class(name)
+    known = inspect.signature(claim_class).parameters
     for option in options:
         if option not in known:
             raise BadInput(f"{name} has no option '{option}'{suggestion(option, known)}")
     try:
-        claim: Claim = kind(**options)
+        claim = claim_class(**options)
     except BadInput:
         raise
     except (TypeError, ValueError, AttributeError, RuntimeError) as error:
-        said = ", ".join(f"{option} = {value!r}" for option, value in options.items())
-        raise BadInput(f"{name} cannot have {said}: {in_one_line(error)}") from None
+        values = ", ".join(f"{option} = {value!r}" for option, value in options.items())
+        raise BadInput(f"{name} cannot have {values}: {in_one_line(error)}") from None
     claim.name = name
     return claim

@@ -1,7 +1,7 @@
-"""Named subspaces of a residual stream, and how a construction writes its maps between them into a machine.
+"""Named blocks of a residual stream, and functions that write maps between them into a model.
 
-A map is a matrix that acts on the stream (`read`: onto a block's coordinates) or into it (`write`: from them). Maps are
-tensors: a proof's `eta * idx` is `eta * stream.read("idx")`, a sum of blocks is a sum of maps.
+A map is a matrix from the stream to the coordinates of a block (`read`), or back (`write`). Maps are tensors: `eta *
+idx` of a proof is `eta * stream.read("idx")`, and a sum of blocks is a sum of maps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FAR = 200.0  # elu(-200) + 1 = 0, sigmoid(-200) = 0 and sigmoid(200) = 1 in floa
 
 
 class Space:
-    """A space with named blocks of coordinates, one after the other.
+    """A vector space with named, consecutive blocks of coordinates.
 
     >>> stream = Space(bits=2, one=1)
     >>> stream.vector(one=3.0)
@@ -35,32 +35,33 @@ class Space:
     """
 
     def __init__(self, **sizes: int) -> None:
-        self.sizes, self.places, end = sizes, {}, 0
+        self.sizes, self.slices, end = sizes, {}, 0
         for name, size in sizes.items():
-            self.places[name] = slice(end, end + size)
+            self.slices[name] = slice(end, end + size)
             end += size
         self.width = end
 
     def read(self, *names: str) -> Map:
-        """The coordinates of some blocks."""
-        return torch.cat([torch.eye(self.width)[self.places[name]] for name in names])
+        """The map from the stream to the coordinates of the blocks."""
+        return torch.cat([torch.eye(self.width)[self.slices[name]] for name in names])
 
     def write(self, *names: str) -> Map:
-        """The vector of the stream that has given coordinates in some blocks, and zeros elsewhere."""
+        """The map from coordinates of the blocks to the stream, with zeros elsewhere."""
         return self.read(*names).T
 
     def vector(self, **blocks: Any) -> Float[Tensor, "*rows width"]:
-        """A vector by its blocks, zero where nothing is said; with a leading axis, one for each row."""
-        given = {name: torch.as_tensor(value, dtype=torch.float32) for name, value in blocks.items()}
-        rows = torch.broadcast_shapes(*(x.shape[:-1] for x in given.values() if x.ndim))
-        made = torch.zeros(*rows, self.width)
-        for name, value in given.items():
-            made[..., self.places[name]] = value
-        return made
+        """The vector with these values in its blocks and zeros elsewhere; values with a leading axis give one per
+        row."""
+        values = {name: torch.as_tensor(value, dtype=torch.float32) for name, value in blocks.items()}
+        rows = torch.broadcast_shapes(*(x.shape[:-1] for x in values.values() if x.ndim))
+        vector = torch.zeros(*rows, self.width)
+        for name, value in values.items():
+            vector[..., self.slices[name]] = value
+        return vector
 
 
 def blank(stack: Stack, task: Task) -> Model:
-    """The machine of a description for a task, with every parameter zero."""
+    """A model for a task, with every parameter zero."""
     model = stack.build(*task.shape, Rng.seeded(0))
     for p in model.parameters():
         p.data.zero_()
@@ -68,21 +69,21 @@ def blank(stack: Stack, task: Task) -> Model:
 
 
 def embed(model: Model, symbols: Float[Tensor, "symbols width"]) -> None:
-    """What every symbol puts into the stream; padding puts nothing."""
+    """Set the embedding of every symbol; the embedding of padding stays zero."""
     table: Any = model.embed.weight
     table[1:] = symbols
 
 
 def place(model: Model, positions: Float[Tensor, "positions width"]) -> None:
-    """What every position adds, the first ones in order."""
+    """Set the vectors of the first positions."""
     table: Any = model.positions
     table.table[: len(positions)] = positions
 
 
 def attend(model: Model, layer: int, query: Map, key: Map, value: Map, into: Map, head: int = 0) -> None:
-    """A head of softmax or linear attention: logits <query x, key y>, values `value y`, put `into` the stream.
+    """Set a head of softmax or linear attention: logits <query x, key y>, values `value y`, written `into` the stream.
 
-    Softmax attention divides logits by the root of the head's size; the query makes up for it.
+    Softmax attention divides logits by the square root of the head's size; the query is scaled to undo this.
     """
     mixer: Any = model.blocks[layer].mixer
     size, width = mixer.dim, mixer.out.out_features
@@ -94,9 +95,9 @@ def attend(model: Model, layer: int, query: Map, key: Map, value: Map, into: Map
 
 
 def average(model: Model, layer: int, value: Map, into: Map) -> None:
-    """A head whose logits are all 0: the mean of `value` over all positions so far."""
-    nowhere = torch.zeros_like(value)
-    attend(model, layer, query=nowhere, key=nowhere, value=value, into=into)
+    """Set a head with all logits 0: it takes the mean of `value` over all positions so far."""
+    zero = torch.zeros_like(value)
+    attend(model, layer, query=zero, key=zero, value=value, into=into)
 
 
 def first_feature(stream: Space) -> Map:
@@ -105,7 +106,7 @@ def first_feature(stream: Space) -> Map:
 
 
 def program(model: Model, layer: int, query: Map, writes: Sequence[tuple[Map, Map, Map]], into: Map) -> None:
-    """A delta rule with one head: its query, and the key, the value and the logit of beta of each of its writes."""
+    """Set a delta rule with one head: its query, and the key, value and logit of beta of each write."""
     mixer: Any = model.blocks[layer].mixer
     keys, values = (linear.weight.unflatten(0, (mixer.steps, -1)) for linear in (mixer.key, mixer.value))
     mixer.query.weight[: len(query)] = query
@@ -115,7 +116,7 @@ def program(model: Model, layer: int, query: Map, writes: Sequence[tuple[Map, Ma
 
 
 class Relus:
-    """The feed-forward part of a layer, unit by unit: each adds `into` * relu(`read` x + bias) to the stream."""
+    """Sets the feed-forward part of a layer unit by unit: each adds `into` * relu(`read` x + bias) to the stream."""
 
     def __init__(self, model: Model, layer: int) -> None:
         block: Any = model.blocks[layer]
@@ -124,28 +125,28 @@ class Relus:
         (self.inside, self.outside), self.used = block.ff, 0
 
     def unit(self, read: Map, bias: float, into: Map) -> None:
-        """One unit, or one for each row of `read` and column of `into`, all with the same bias."""
-        some = slice(self.used, self.used + len(read))
-        if some.stop > len(self.inside.weight):
-            raise ValueError(f"{some.stop} units do not fit into {len(self.inside.weight)}; a larger ff would do")
-        self.inside.weight[some], self.inside.bias[some] = read, bias
-        self.outside.weight[:, some] = into
-        self.used = some.stop
+        """Add one unit, or one for each row of `read` and column of `into`, with the same bias."""
+        units = slice(self.used, self.used + len(read))
+        if units.stop > len(self.inside.weight):
+            raise ValueError(f"{units.stop} units do not fit into {len(self.inside.weight)}; a larger ff would do")
+        self.inside.weight[units], self.inside.bias[units] = read, bias
+        self.outside.weight[:, units] = into
+        self.used = units.stop
 
     def between(self, read: Map, low: float, into: Map, high: float | None = None) -> None:
-        """A ramp: 0 up to `low`, 1 from `high` (low + 1 unless given) on, straight in between."""
+        """Add a ramp: 0 up to `low`, 1 from `high` on (default: low + 1), linear in between."""
         slope = 1.0 / (1.0 if high is None else high - low)
         self.unit(slope * read, -slope * low, into)
         self.unit(slope * read, -slope * low - 1.0, -into)
 
     def clear(self, read: Map, into: Map) -> None:
-        """Take away what stands there: adds -`read` x, which is x = relu(x) - relu(-x)."""
+        """Add -`read` x, by x = relu(x) - relu(-x): with `into` the same block, this clears it."""
         self.unit(read, 0.0, -into)
         self.unit(-read, 0.0, into)
 
 
 def say(model: Model, read: Float[Tensor, "answers width"], bias: Float[Tensor, "answers"] | None = None) -> None:
-    """The logit of every answer."""
+    """Set the read-out: the logit of every answer."""
     model.read_out.weight.copy_(read)
     if bias is not None:
         model.read_out.bias.copy_(bias)

@@ -174,7 +174,7 @@ class Learned:
 
     moves: Int[Tensor, "states symbols"]
     says: Int[Tensor, "states symbols"]
-    words: tuple[Int[Tensor, "time"], ...]
+    words: tuple[Tensor, ...]
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
         state, said = torch.zeros_like(inputs[:, 0]), []

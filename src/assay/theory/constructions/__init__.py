@@ -1,1 +1,1 @@
-"""Explicit weights, in the classes that are trained."""
+"""Explicit weights that solve tasks, in the same classes that are trained."""

@@ -1,4 +1,4 @@
-"""Any finite automaton, from its transition table: by a relu network, and by one self-referential weight matrix."""
+"""Any finite automaton from its transition table, as a ReLU network and as one self-referential weight matrix."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from assay.tasks.regular import ModularArithmetic
 from assay.theory.claim import Recurrent
 from assay.theory.subspaces import Relus, Space, blank, embed, say
 
-Automaton = RegularTask | WordProblem | BoundedDyck | ModularArithmetic  # the tasks that have a machine
+Automaton = RegularTask | WordProblem | BoundedDyck | ModularArithmetic  # the tasks with a finite automaton
 
 
 def machine_of(task: Automaton | str | dict[str, Any]) -> Automaton:
-    """A task that has a machine: itself, by its name, or as plain data with its options."""
-    found = read_task({"kind": task} if isinstance(task, str) else task)
-    if not isinstance(found, Automaton):
-        raise BadInput(f"{getattr(found, 'kind', found)} has no table of a finite automaton")
-    return found
+    """A task with a finite automaton, given as a task, by name, or as plain data with its options."""
+    read = read_task({"kind": task} if isinstance(task, str) else task)
+    if not isinstance(read, Automaton):
+        raise BadInput(f"{getattr(read, 'kind', read)} has no table of a finite automaton")
+    return read
 
 
 def random_dfa(states: int, rng: Rng) -> Dfa:
-    """Under `a` all states follow one another in a random order, so that each is reached; `b` leads anywhere."""
+    """A random automaton. `a` leads through all states in a random order, so every state is reachable; `b` is
+    random."""
     order, anywhere = rng.child("a").order(states).tolist(), rng.child("b").integers(states, states).tolist()
     follows = dict(zip(order, [*order[1:], order[0]], strict=True))
     accept = rng.child("accept").order(states)[: states // 2].sort().values.tolist()
@@ -41,47 +42,54 @@ def random_dfa(states: int, rng: Rng) -> Dfa:
 
 
 class FromTable(Recurrent):
-    """A machine that knows which (state, symbol) pair it is in: the pair of the state before and the symbol read."""
+    """A machine with one coordinate for each pair of a state and the symbol that is read in it."""
 
-    states: ClassVar[int] = 8  # of the random automaton that is taken where no task is given
+    states: ClassVar[int] = 8  # of the random automaton that is used if no task is given
 
     def __init__(self, task: Automaton | str | dict[str, Any] | None = None) -> None:
-        usual = random_dfa(self.states, Rng.seeded(0, "random automaton"))
-        self.automaton = usual if task is None else machine_of(task)
+        random = random_dfa(self.states, Rng.seeded(0, "random automaton"))
+        self.automaton = random if task is None else machine_of(task)
 
     def task(self, length: int) -> Automaton:
         return self.automaton
 
     @property
     def with_state(self) -> Float[Tensor, "states pairs"]:
-        """1 at every pair that a state is part of."""
+        """1 at every pair with this state."""
         states, symbols = self.automaton.machine.moves.shape
         return torch.eye(states).repeat_interleave(symbols, 1)
 
     @property
     def with_symbol(self) -> Float[Tensor, "symbols pairs"]:
-        """1 at every pair that a symbol is part of."""
+        """1 at every pair with this symbol."""
         states, symbols = self.automaton.machine.moves.shape
         return torch.eye(symbols).repeat(1, states)
 
     @property
     def after(self) -> Int[Tensor, "pairs"]:
-        """The state that each pair leads to."""
+        """The next state of each pair."""
         return self.automaton.machine.moves.flatten()
 
     @property
     def answer(self) -> Float[Tensor, "answers pairs"]:
+<<<<<<< HEAD
         """1 where a pair leads to a state that gives an answer."""
         return (
             self.automaton.machine.outputs[self.after] == torch.arange(len(self.automaton.answers))[:, None]
         ).float()
+=======
+        """1 at every pair whose next state gives this answer."""
+        return (self.automaton.machine.says[self.after] == torch.arange(len(self.automaton.answers))[:, None]).float()
+>>>>>>> w-theory
 
 
 class DfaRnn(FromTable):
-    """A relu network with |Q||S| units computes any finite automaton, exactly and at every length.
+    """A ReLU network with |Q||S| units computes any finite automaton with states Q and symbols S, exactly and at every
+    length.
 
-    h = relu(W e_s + R h - 1) is the indicator of a pair: its symbol gives 1, the state before it gives 1. Nothing has
-    given the state before the first symbol, h = 0: the start has a bias for it, which any pair takes away.
+    h = relu(W e_s + R h - 1) is the indicator of the current pair: the symbol contributes 1 and the state before it
+    contributes 1. Before the first symbol h = 0, so the start state contributes through a bias, which every pair
+    cancels.
     """
 
     source: ClassVar[str] = "own; after Minsky 1967"
@@ -103,20 +111,22 @@ class DfaRnn(FromTable):
 
 
 class DfaSrwm(FromTable):
-    """One self-referential weight matrix with |Q||S| + |S| + 1 rows computes any finite automaton: where softmax and
-    sigmoid saturate, its update copies one of its rows onto another.
+    """One self-referential weight matrix (SRWM) with |Q||S| + |S| + 1 rows computes any finite automaton with states Q
+    and symbols S: where softmax and sigmoid saturate, its update copies one of its rows onto another.
 
-    The input is e_s + e_pointer, and the pointer's row says which state this is. The logits of q are largest at the
-    pair of both; k is the pointer, and beta = 1: W' = W + k^T (q W - k W) copies the pair's row, which says the state
-    that follows, onto the pointer's. y is read before the write, as published, and the feed-forward part does with it
-    what softmax does with q.
+    The input is e_s + e_pointer, and the row of the pointer holds the current state. The logits of q are largest at the
+    pair of this state and symbol, k is the pointer, and beta = 1. So W' = W + k^T (q W - k W) copies the row of the
+    pair, which holds the next state, onto the row of the pointer. y is read before the write, as published, so the
+    feed-forward part selects the pair from y as softmax does from q.
     """
 
     source: ClassVar[str] = "own; after Irie et al. 2022"
     length: ClassVar[int] = 40
     largest: ClassVar[int] = 5000
     states: ClassVar[int] = 24
-    saturation: ClassVar[float] = 100.0  # the rest is exp(-87) at most in float32, which e^70 steps do not add up
+    saturation: ClassVar[float] = (
+        100.0  # other rows get at most exp(-87) in float32, too little to add up over e^70 steps
+    )
 
     def build(self, length: int) -> Model:
         pairs, far = len(self.after), self.saturation
@@ -125,7 +135,9 @@ class DfaSrwm(FromTable):
         model = blank(stack, self.automaton)
         srwm: Any = model.blocks[0].mixer
         embed(model, stream.vector(symbol=torch.eye(len(self.automaton.symbols)), pointer=1.0))
-        pointing = self.with_state[[*self.after.tolist(), self.automaton.machine.start]]  # the state that a row names
+        pointing = self.with_state[
+            [*self.after.tolist(), self.automaton.machine.start]
+        ]  # the state that each row holds
         rows = stream.write("pair", "pointer")
         srwm.W_y[0, 0] = (rows @ pointing + stream.write("symbol") @ self.with_symbol) @ stream.read("pair")
         srwm.W_q[0, 0] = far * srwm.W_y[0, 0]

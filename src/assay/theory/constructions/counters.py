@@ -1,4 +1,4 @@
-"""Counter languages by the linear Transformer: its additive state counts, and a second layer remembers mistakes."""
+"""Counter languages by the linear Transformer: its additive state counts, and a second layer counts mistakes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from assay.theory.subspaces import Map, Relus, Space, attend, blank, embed, firs
 
 
 def add_up(model: Model, layer: int, stream: Space, value: Map, into: Map) -> None:
-    """The sum of `value` x over all positions up to here: every key has features 1, and the query reads one of them."""
+    """Write the sum of `value` x over all positions so far: every key has features 1, and the query reads one of
+    them."""
     attend(model, layer, first_feature(stream), torch.zeros(stream.width, stream.width), value, into)
 
 
 class Counter(Recurrent):
-    """Two layers of linear attention: the first counts, and its feed-forward part says what is wrong at this position;
-    the second counts what was wrong.
+    """Two layers of linear attention. The first counts, and its feed-forward part detects a mistake at this position;
+    the second counts mistakes.
 
-    All are whole numbers of at most 4 N, and float32 has all of these up to 2^24.
+    All numbers are integers up to 4 N, and float32 represents all integers up to 2^24.
     """
 
     source: ClassVar[str] = "own; after Irie et al. 2023"
@@ -40,15 +41,15 @@ class Counter(Recurrent):
 
     @abstractmethod
     def stream(self) -> Space:
-        """Blocks for `symbol`, `one`, what is counted and said of it, `wrong`, `errors` and `dead`."""
+        """The blocks: `symbol`, `one`, the counts and flags of a subclass, `wrong`, `errors` and `dead`."""
 
     @abstractmethod
     def count(self, model: Model, stream: Space) -> None:
-        """The first layer."""
+        """Write the first layer, which sets `wrong`."""
 
     @abstractmethod
     def alive(self, stream: Space) -> Map:
-        """A logit for every answer but dead: 0 for the right one, at most -1 for the others."""
+        """The logits of all answers but dead: 0 for the right answer, at most -1 for the others."""
 
     def build(self, length: int) -> Model:
         task, stream = self.task(length), self.stream()
@@ -66,8 +67,8 @@ class Counter(Recurrent):
 
 
 class Letters(Counter):
-    """A letter is wrong before the one before it is complete, and where there are more of it than of a; a is wrong
-    behind the others."""
+    """a^n b^n and so on. An `a` is wrong after any other letter. Another letter is wrong before the letter before it is
+    complete, and if it then occurs more often than `a`."""
 
     length: ClassVar[int] = 120
     largest: ClassVar[int] = 30_000
@@ -77,7 +78,7 @@ class Letters(Counter):
         return self.language()
 
     def draw(self, length: int, rows: Rng) -> Tensor:
-        """Words of all lengths, and behind them any letters; in every second one a symbol is replaced."""
+        """Every second input is a word of any length followed by random letters; the others are drawn as usual."""
         k = len(self.language.letters)
         whole = super().draw(length, rows)
         shorter = self.task(length).inputs((rows.child("n").integers(1, length // k)[:, 0] + 1) * k, rows, length)
@@ -94,7 +95,7 @@ class Letters(Counter):
         flags, wrong = Relus(model, 0), stream.write("wrong")
         letters, counts = stream.read("symbol").split(1), stream.read("count").split(1)
         a, n = letters[0], counts[0]
-        # What is compared counts only at its letter: elsewhere N is missing.
+        # Each comparison is active only at its own letter: elsewhere the N of the letter is missing.
         flags.between(self.N * a + sum(counts[1:]), self.N, wrong)
         later = zip(letters[1:], counts, counts[1:], stream.write("short").split(1, dim=1), strict=False)
         for letter, before, now, short in later:
@@ -105,19 +106,20 @@ class Letters(Counter):
     def alive(self, stream: Space) -> Map:
         symbol, short, nothing = stream.read("symbol"), stream.read("short"), torch.zeros(1, stream.width)
         complete = symbol[1:] - short
-        told = torch.cat([symbol[:1], short, nothing]) + torch.cat([nothing, nothing, complete])
-        return told - stream.read("one")
+        answers = torch.cat([symbol[:1], short, nothing]) + torch.cat([nothing, nothing, complete])
+        return answers - stream.read("one")
 
 
 class AnBnCounter(Letters):
-    """A linear Transformer with two layers of width 9 does a^n b^n, dead strings too, for all lengths up to 2^22."""
+    """A linear Transformer with two layers of width 9 solves a^n b^n for all strings up to length 2^22, including
+    strings outside the language."""
 
     language: ClassVar[type[EqualCounts]] = AnBn
 
 
 class AnBnCnCounter(Letters):
-    """A linear Transformer with two layers of width 12 does a^n b^n c^n, dead strings too, for all lengths up to
-    2^22."""
+    """A linear Transformer with two layers of width 12 solves a^n b^n c^n for all strings up to length 2^22, including
+    strings outside the language."""
 
     language: ClassVar[type[EqualCounts]] = AnBnCn
 
@@ -126,10 +128,10 @@ class AnBnCnCounter(Letters):
 
 
 class ShuffleCounter(Counter):
-    """A linear Transformer with two layers of width 4 k + 4 does Shuffle-k, dead strings too, for all lengths up to
-    2^22.
+    """A linear Transformer with two layers of width 4 k + 4 solves Shuffle-k for all strings up to length 2^22,
+    including strings outside the language.
 
-    It counts every type's depth; a depth below 0 is wrong.
+    It counts the depth of every bracket type; a depth below 0 is a mistake.
     """
 
     length: ClassVar[int] = 120
@@ -142,10 +144,10 @@ class ShuffleCounter(Counter):
         return Shuffle(k=self.k)
 
     def draw(self, length: int, rows: Rng) -> Tensor:
-        """Every second string goes as deep as it can with one type of brackets, and back, or back but for two."""
-        place, top = torch.arange(length), length // 2 + rows.child("short").integers(1, 2)
+        """Every second string opens one type of brackets as often as it can, and closes all of them or all but two."""
+        position, top = torch.arange(length), length // 2 + rows.child("short").integers(1, 2)
         opening = 2 * rows.child("type").integers(1, self.k) + 1
-        deep = torch.where(place < top, opening, opening + 1)
+        deep = torch.where(position < top, opening, opening + 1)
         return torch.where(rows.child("deep").integers(1, 2) == 1, deep, super().draw(length, rows))
 
     def stream(self) -> Space:
@@ -159,13 +161,14 @@ class ShuffleCounter(Counter):
         flags.between(-stream.read("depth"), 0.0, stream.write("wrong").expand(-1, self.k))
 
     def alive(self, stream: Space) -> Map:
-        """Minus the number of types about which an answer is mistaken; the first type is an answer's first digit."""
-        told = binary_digits(2**self.k).flip(1)
-        return (2 * told - 1) @ stream.read("open") - told.sum(1, keepdim=True) * stream.read("one")
+        """Minus the number of types that an answer has wrong; the first digit of an answer is the first type."""
+        digits = binary_digits(2**self.k).flip(1)
+        return (2 * digits - 1) @ stream.read("open") - digits.sum(1, keepdim=True) * stream.read("one")
 
 
 class Dyck1Counter(ShuffleCounter):
-    """A linear Transformer with two layers of width 8 does Dyck-1, dead strings too, for all lengths up to 2^22."""
+    """A linear Transformer with two layers of width 8 solves Dyck-1 for all strings up to length 2^22, including
+    strings outside the language."""
 
     def __init__(self) -> None:
         super().__init__(k=1)

@@ -1,4 +1,4 @@
-"""Bounded Dyck languages: by a recurrent network with a stack of bits, and by two layers of attention."""
+"""Bounded Dyck languages, by a recurrent network with a stack of bits and by two layers of attention."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from assay.theory.subspaces import Map, Relus, Space, attend, average, blank, em
 
 
 class DyckRnn(Construction):
-    """A relu network with (2 D + 1) ceil(1 + log2 k) + 2 units, nearly all of them bits, recognises Dyck-(k, D) among
-    all strings, at every length.
+    """A ReLU network with (2 D + 1) ceil(1 + log2 k) + 2 units, all but one of them 0 or 1, recognises Dyck-(k, D)
+    among all strings, at every length.
 
-    Its state is the stack, top first: a slot is a 1 and the bits of a bracket's type, or zeros. An opening bracket
-    moves every slot down; a closing one is compared with the top and moves every slot up. [a and not b] is relu(a - b);
-    as a slot may be filled from above or from below, it is the sum of two units.
+    Its state is the stack, top first. A slot is a 1 and the bits of a bracket's type, or zeros if it is empty. An
+    opening bracket moves every slot down; a closing bracket is compared with the top and moves every slot up.
+    [a and not b] is relu(a - b). A slot may be filled from above or from below, so it is the sum of two units.
     """
 
     source: ClassVar[str] = "own, for a remark of Bhattamishra et al. 2024"
@@ -33,7 +33,7 @@ class DyckRnn(Construction):
 
     def __init__(self, k: int = 2, depth: int = 2) -> None:
         self.k, self.depth = k, depth
-        self.task(0)  # says what is wrong with k or depth
+        self.task(0)  # raises BadInput if k or depth is not valid
         self.small = tuple(n for n in range(1, 9) if (2 * k) ** n <= 1 << 16)  # type: ignore[misc]
         self.types = torch.cat([torch.ones(k, 1), binary_digits(k)[:, : (k - 1).bit_length()]], dim=1)
 
@@ -41,7 +41,7 @@ class DyckRnn(Construction):
         return BoundedDyck(k=self.k, depth=self.depth)
 
     def state_bits(self) -> int:
-        """All units are 0 or 1 but the last, which counts how many bits differed at the first mistake."""
+        """All units are 0 or 1 but the last, which holds how many bits differed at the first mistake."""
         bits = self.types.shape[1]
         return self.space().width - 1 + math.ceil(math.log2(bits + 1))
 
@@ -61,8 +61,8 @@ class DyckRnn(Construction):
         mixer: Any = model.blocks[0].mixer
 
         def unit(name: str, of_state: Map, of_token: Map) -> None:
-            mixer.R[0, 0, state.places[name]] = of_state
-            mixer.project.weight[state.places[name]] = of_token
+            mixer.R[0, 0, state.slices[name]] = of_state
+            mixer.project.weight[state.slices[name]] = of_token
 
         def slot(s: int) -> Map:
             return state.read(f"pushed {s}") + (state.read(f"popped {s}") if s < D else 0)
@@ -74,7 +74,7 @@ class DyckRnn(Construction):
         for s in range(1, D):
             unit(f"pushed {s + 1}", slot(s), -is_closed)
             unit(f"popped {s}", slot(s + 1), -is_open)
-        unit("missing", -top - wrong, closes)  # of mistakes only the first counts, so that no number grows
+        unit("missing", -top - wrong, closes)  # only the first mistake counts, so no number grows
         unit("surplus", top - wrong, -closes - is_open)
         unit("overflow", slot(D)[:1] - wrong, -is_closed)
         unit("past", wrong, nothing)
@@ -85,11 +85,12 @@ class DyckRnn(Construction):
 class DyckTwoLayers(Construction):
     """A two-layer Transformer of width 12 recognises Dyck-(2, 2) among all strings up to length N.
 
-    Up to the first mistake the depth before an even place is 1, and before an odd place 0 or 2: 2 if the previous token
-    opens. So at an odd place a bracket must open if the previous one closes or there is none, and otherwise close that
-    one. At an even place any may open; one that closes must have the type of the latest opening one at an odd place,
-    which is the only one that is open. These are all the mistakes there are before the end, and at the end a bracket
-    must close at an even place. In float32 up to N = 4096: then the logits 2 (i - 1) j - j^2 run out of bits.
+    Until the first mistake the depth before an even position is 1. Before an odd position it is 2 if the previous token
+    opens a bracket, and 0 otherwise. So at an odd position the token must close the previous bracket if that opens, and
+    open a bracket otherwise. At an even position any bracket may open; a closing bracket must have the type of the
+    latest bracket that was opened at an odd position, the only open one. There are no other mistakes before the end,
+    and the last token must close a bracket at an even position. Beyond N = 4096 the machine is in float64, since
+    float32 has too few bits for the logits 2 (i - 1) j - j^2.
     """
 
     source: ClassVar[str] = "own; what one layer needs: Bhattamishra et al. 2024, Theorem 5"
@@ -118,16 +119,17 @@ class DyckTwoLayers(Construction):
         return model if length <= EXACT else model.double()
 
     def see(self, model: Model, stream: Space, length: int) -> None:
-        """Bring the previous token, and the type of the latest opening one at an odd place: logit j + 2 N flags."""
+        """Copy the previous token, and the type of the latest bracket opened at an odd position (logit j + 2 N
+        flags)."""
         opens, odd, one = stream.read("opens"), stream.read("odd"), stream.read("one")
         query, key = previous(stream, self.sharp)
         attend(model, 0, query, key, value=stream.read("opens", "type"), into=stream.write("last_opens", "last_type"))
-        query = self.sharp / 2 * torch.cat([one, 2 * length * one])  # two odd places are 2 apart
+        query = self.sharp / 2 * torch.cat([one, 2 * length * one])  # odd positions are 2 apart
         key = torch.cat([stream.read("j"), odd + opens])
         attend(model, 0, query, key, value=stream.read("type"), into=stream.write("base_type"), head=1)
 
     def judge(self, model: Model, stream: Space) -> None:
-        """Six units, one for each mistake: 1/2 where it is made, and by 1/2 below 0 where it is not."""
+        """Six units, one for each kind of mistake: 1/2 before the ReLU if it is made, and at most -1/2 otherwise."""
         opens, odd, last_opens = (stream.read(name) for name in ("opens", "odd", "last_opens"))
         mistakes, into = Relus(model, 0), 2 * stream.write("mistake")
         mistakes.unit(odd - opens - last_opens, -0.5, into)  # closes at depth 0
@@ -139,11 +141,11 @@ class DyckTwoLayers(Construction):
             mistakes.unit(-odd - opens + to_base, -0.5, into)  # closes another type at depth 1
 
     def remember(self, model: Model, stream: Space, length: int) -> None:
-        """A mistake anywhere, as the mean over all places; one among N is 1 / N."""
+        """Detect any mistake so far by the mean over all positions, where one mistake counts 1 / N or more."""
         into = stream.write("mistakes")
         average(model, 1, value=stream.read("mistake"), into=into)
-        some = Relus(model, 1)
-        some.between(stream.read("mistakes"), 0.25 / length, into, high=0.75 / length)
-        some.clear(stream.read("mistakes"), into)
+        any_mistake = Relus(model, 1)
+        any_mistake.between(stream.read("mistakes"), 0.25 / length, into, high=0.75 / length)
+        any_mistake.clear(stream.read("mistakes"), into)
         rejects = stream.read("opens") + stream.read("odd") + stream.read("mistakes")
         say(model, torch.cat([rejects, -rejects]), torch.tensor([-0.5, 0.5]))

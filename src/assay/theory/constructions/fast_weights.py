@@ -1,4 +1,4 @@
-"""Fast weights: the linear Transformer is a recurrent network, and what the delta rule's erasure is good for."""
+"""Fast weights: the delta rule erases, and the linear Transformer is a recurrent network."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from assay.theory.subspaces import FAR, Relus, Space, blank, embed, first_featur
 
 
 class ResetDyck(Recurrent):
-    """The delta rule counts with a small beta and forgets with beta = 1: two layers of width 8 do Reset Dyck-1 for all
-    lengths up to N, where (beta + u) N^2 + 8 u N = 1 and u = 2^-24.
+    """The delta rule counts with a small beta and forgets with beta = 1: two layers of width 8 solve Reset Dyck-1 for
+    all lengths up to N, where (beta + u) N^2 + 8 u N = 1 and u = 2^-24.
 
-    A bracket writes the value +-1/beta at the rate beta, which adds +-1, and takes away the share beta of what stood
-    there: on the way to depth N/2 and back these are beta N^2 / 4 in all, and the rounding of the sums is as much with
-    u. The count is told from its neighbours while all this is at most 1/4. A second layer remembers mistakes.
+    A bracket writes the value +-1/beta at the rate beta. This adds +-1 and removes the share beta of the count: beta
+    N^2 / 4 in total on the way to depth N/2 and back; the rounding of the sums does the same with u in place of beta.
+    The count can be told from its neighbours while this total is at most 1/4. A second layer remembers mistakes.
     """
 
     source: ClassVar[str] = "own; after Irie et al. 2023"
@@ -46,11 +46,11 @@ class ResetDyck(Recurrent):
         return ResetDyck1()
 
     def draw(self, length: int, rows: Rng) -> Tensor:
-        """Every second input is, behind a reset, as deep as it can be and back at depth 0 at the end, or below."""
-        shallow, place = super().draw(length, rows), torch.arange(length)
+        """After a reset, every second input goes as deep as it can and ends at depth 0 or below."""
+        shallow, position = super().draw(length, rows), torch.arange(length)
         reset = rows.child("reset").integers(1, length)
         top = reset + (length - reset) // 2
-        deep = torch.where(place < top, 1, 2).where(place > reset, torch.where(place == reset, 3, shallow))
+        deep = torch.where(position < top, 1, 2).where(position > reset, torch.where(position == reset, 3, shallow))
         return torch.where(rows.child("deep").integers(1, 2) == 1, deep, shallow)
 
     def build(self, length: int) -> Model:
@@ -60,25 +60,25 @@ class ResetDyck(Recurrent):
         model, only = blank(stack, self.task(length)), first_feature(stream)
         embed(model, stream.vector(one=1.0) + torch.cat([opens, closes, resets]))
 
-        small = torch.tensor(self.beta).logit()  # the beta of a bracket; that of a reset is 1
+        small = torch.tensor(self.beta).logit()  # the beta of a bracket; a reset has 1
         value = (opens - closes) / small.sigmoid()
         program(model, 0, only, [(only, value, small * (opens + closes) + FAR * resets)], depth.T)
         flags = Relus(model, 0)
         flags.between(depth, 0.25, opened.T, high=0.75)
         flags.between(-depth, 0.25, wrong.T, high=0.75)
-        # A flag that what is wrong sets, a reset takes away, and anything else leaves as it is.
+        # A mistake sets the flag `dead`, a reset clears it, and other tokens leave it as it is.
         program(model, 1, only, [(only, wrong, FAR * (2 * wrong + 2 * resets - one))], dead.T)
         say(model, torch.cat([one - opened, opened, 2 * dead]))
         return model
 
 
 class RoundedResetDyck(ResetDyck):
-    """With beta = 2^-30 the same machine does Reset Dyck-1 for all lengths up to 2^22: what a write takes away from the
-    count is less than float32 can tell, and rounding repairs it.
+    """With beta = 2^-30 the delta rule in two layers of width 8 solves Reset Dyck-1 for all lengths up to 2^22 in
+    float32: the share of the count that a write removes is too small for float32, and rounding restores the count.
 
-    While the count w is within 32, +-1/beta - w is rounded to +-1/beta, which adds +-1. Beyond, a write is off by at
-    most beta |w| + 3 u, less than half of the way from one number to the next, and the sum is whole again. That takes
-    one write after another, as the kernels do it; in numbers of 64 bits, or in chunks, the decay is back.
+    While the count w is within 32, +-1/beta - w is rounded to +-1/beta, which adds +-1. Beyond that a write is off by
+    at most beta |w| + 3 u, less than half the distance between neighbouring numbers, and the sum is an integer again.
+    This holds for one write after another, as the kernels compute it; in float64, or in chunks, the decay is back.
     """
 
     beta: ClassVar[float] = 2.0**-30
@@ -93,7 +93,7 @@ class RoundedResetDyck(ResetDyck):
 
 
 class ParallelForm(Causal):
-    """A layer of linear attention as attention: y_t = sum_{j <= t} (phi(q_t) . phi(k_j)) v_j, all at once."""
+    """A layer of linear attention in its parallel form: y_t = sum_{j <= t} (phi(q_t) . phi(k_j)) v_j."""
 
     def __init__(self, layer: LinearAttentionLayer) -> None:
         super().__init__()
@@ -107,8 +107,8 @@ class ParallelForm(Causal):
 
 
 class LinearTransformerIsRnn(Claim):
-    """The linear Transformer is a recurrent network: with any weights, causal attention without softmax gives what the
-    fast weight W' = W + v phi(k)^T gives step by step, to machine precision in double."""
+    """The linear Transformer is a recurrent network: for any weights, causal attention without softmax equals the
+    recurrence of the fast weight W' = W + v phi(k)^T, to machine precision in float64."""
 
     source: ClassVar[str] = "Irie et al. 2023; Katharopoulos et al. 2020"
     length: ClassVar[int] = 256
@@ -132,10 +132,10 @@ class LinearTransformerIsRnn(Claim):
         self.check_length(length)
         begin, rng = time.perf_counter(), Rng.seeded(0, "claim") if rng is None else rng
         tokens = rng.rows(self.inputs).child("tokens").integers(length, 64) + 1
-        one, other = self.parallel(rng), self.model(rng)
-        attention = torch.cat([one(row[None])[0] for row in tokens])  # a row at a time: the matrices are large
-        step_by_step = Causal.forward(other, tokens)[0]
-        in_chunks = other(tokens)[0]
+        parallel, recurrent = self.parallel(rng), self.model(rng)
+        attention = torch.cat([parallel(row[None])[0] for row in tokens])  # a row at a time: the matrices are large
+        step_by_step = Causal.forward(recurrent, tokens)[0]
+        in_chunks = recurrent(tokens)[0]
         apart = max(relative(step_by_step, attention), relative(in_chunks, attention))
         return CheckResult(
             claim=self.name,
@@ -143,7 +143,7 @@ class LinearTransformerIsRnn(Claim):
             holds=apart <= self.tolerance,
             checked="random weights",
             inputs=self.inputs,
-            width=other.read_out.in_features,
+            width=recurrent.read_out.in_features,
             bits=torch.finfo(self.dtype).bits,
             seconds=time.perf_counter() - begin,
             note=f"the forms differ by {apart:.1e} of the largest output",

@@ -19,8 +19,8 @@ from assay.theory.subspaces import FAR, Space, blank, embed, program, say
 
 
 def as_permutations(group: WordProblem) -> tuple[tuple[int, ...], ...]:
-    """Its elements as permutations, the left factor acting first; those of a table by Cayley's theorem: b sends a to
-    a b.
+    """The elements of a group as permutations, where the left factor acts first. A group given by its table becomes
+    permutations by Cayley's theorem: b sends a to a b.
 
     >>> from assay.tasks.groups import Cyclic
     >>> as_permutations(Cyclic(n=3))
@@ -30,7 +30,7 @@ def as_permutations(group: WordProblem) -> tuple[tuple[int, ...], ...]:
 
 
 def transpositions(permutation: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Exchanges (i, j) that make up a permutation of n things, one for each i up to n - 2; (i, i) exchanges nothing.
+    """Exchanges (i, j) whose product is a permutation of n things, one for each i up to n - 2; (i, i) does nothing.
 
     >>> list(transpositions((1, 2, 0)))
     [(0, 2), (1, 2)]
@@ -43,14 +43,14 @@ def transpositions(permutation: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 class Reflections(Recurrent):
-    """A delta rule with beta = 2 and n - 1 writes per token solves the word problem of every group of permutations of n
-    things, exactly and at every length: a write is a reflection, and each exchanges two things.
+    """The delta rule with beta = 2 and n - 1 writes per token solves the word problem of every group of permutations of
+    n things, exactly and at every length: a write is a reflection, which exchanges two things.
 
-    A write with v = W_0 k makes W' - W_0 = (W - W_0)(I - 2 k k^T), so that W = W_0 - W_0 P, with P the product so far:
-    W = 0 is the identity, and nothing has to be set up. In the keys every thing has two coordinates. Where both agree,
-    k = (e_i + e_i* - e_j - e_j*) / 2 exchanges i with j, and every number is whole or a half; with one coordinate,
-    k = (e_i - e_j) / sqrt(2) and all that comes of it is rounded. W q tells P c for the vector c of n different
-    numbers, and of all elements g, P itself has the largest <g c, P c>.
+    A write with v = W_0 k gives W' - W_0 = (W - W_0)(I - 2 k k^T). So W = W_0 - W_0 P, with P the product so far, and
+    the initial W = 0 is the identity. Every thing has two coordinates in the keys, which always agree:
+    k = (e_i + e_i* - e_j - e_j*) / 2 exchanges i with j, and every number is an integer or a half. With one coordinate
+    k = (e_i - e_j) / sqrt(2), and every product is rounded. W q yields P c for a vector c of n different numbers; among
+    all elements g, the product P has the largest <g c, P c>.
     """
 
     source: ClassVar[str] = "own; after Siems et al. 2025"
@@ -59,13 +59,13 @@ class Reflections(Recurrent):
     few: ClassVar[int] = 1 << 14  # all pairs of elements
     usual: ClassVar[str] = "s5"
     copies: ClassVar[int] = 2
-    reach: ClassVar[Literal[1, 2]] = 2  # of beta
+    reach: ClassVar[Literal[1, 2]] = 2  # the largest beta
 
     def __init__(self, group: WordProblem | str | dict[str, Any] | None = None) -> None:
-        found = machine_of(self.usual if group is None else group)
-        if not isinstance(found, WordProblem):
-            raise BadInput(f"{found.kind} is not the word problem of a group")
-        self.group = found
+        task = machine_of(self.usual if group is None else group)
+        if not isinstance(task, WordProblem):
+            raise BadInput(f"{task.kind} is not the word problem of a group")
+        self.group = task
 
     def task(self, length: int) -> WordProblem:
         return self.group
@@ -81,7 +81,7 @@ class Reflections(Recurrent):
         embed(model, stream.vector(**dict(zip(swaps, exchanges(elements), strict=True)), one=1.0))
 
         c = torch.arange(n) - (n - 1) / 2
-        again = torch.eye(n).repeat(self.copies, 1)  # every coordinate, as often as there are copies of it
+        again = torch.eye(n).repeat(self.copies, 1)  # the copies of every coordinate
         length_of_key, W_0 = (2 * self.copies) ** 0.5, again.T
         writes = [(key, W_0 @ key / length_of_key, FAR * one) for key in (again @ stream.read(s) for s in swaps)]
         program(model, 0, (again @ c)[:, None] * one, writes, stream.write("image"))
@@ -92,21 +92,21 @@ class Reflections(Recurrent):
 
 
 def exchanges(elements: Int[Tensor, "elements n"]) -> tuple[Float[Tensor, "elements n"], ...]:
-    """For each i up to n - 2, every element's e_i - e_j; 0 where it exchanges nothing."""
+    """For each i up to n - 2, the vector e_i - e_j of every element; 0 if it exchanges nothing."""
     n = elements.shape[1]
     pairs = torch.tensor([list(transpositions(p)) for p in elements.tolist()])
     return (torch.eye(n)[pairs[..., 0]] - torch.eye(n)[pairs[..., 1]]).unbind(1)
 
 
 class A5Reflections(Reflections):
-    """A delta rule with beta = 2 and four writes per token solves the word problem of A_5 at every length: the smallest
-    group that is not solvable, in width 26."""
+    """The delta rule with beta = 2 and four writes per token solves the word problem of A_5, the smallest group that is
+    not solvable, at every length, in width 26."""
 
     usual: ClassVar[str] = "a5"
 
 
 class S3Reflections(Reflections):
-    """A delta rule with beta = 2 and two writes per token solves the word problem of S_3 at every length, in width
+    """The delta rule with beta = 2 and two writes per token solves the word problem of S_3 at every length, in width
     10."""
 
     length: ClassVar[int] = 200
@@ -115,8 +115,8 @@ class S3Reflections(Reflections):
 
 
 class CyclicReflections(Reflections):
-    """A delta rule with beta = 2 and n - 1 writes per token adds modulo n at every length, here with n = 3, by the
-    permutations that Cayley's theorem gives for any table."""
+    """The delta rule with beta = 2 and n - 1 writes per token adds modulo n at every length, here with n = 3, by the
+    permutations that Cayley's theorem gives for any table of a group."""
 
     length: ClassVar[int] = 200
     largest: ClassVar[int] = 100_000

@@ -29,8 +29,8 @@ class Pointers(NamedTuple):
     stream: Space  # its block `bits` holds the bits of a symbol
     query: Map
     key: Map
-    index: Float[Tensor, "length width"]  # the embedding of each index token
-    position: Float[Tensor, "length width"]  # the vector of each position
+    indices: Float[Tensor, "length width"]  # the embedding of each index token
+    positions: Float[Tensor, "length width"]  # the vector of each position
 
 
 class Lookup(Construction):
@@ -89,12 +89,12 @@ class Lookup(Construction):
     def build(self, length: int) -> Model:
         task = self.task(length)
         bits = binary_digits(task.alphabet)
-        stream, query, key, index, position = self.pointers(length, bits.shape[1])
+        stream, query, key, indices, positions = self.pointers(length, bits.shape[1])
         stack = Stack(name="index-lookup", mixers=(Attention(heads=1),), width=stream.width, ff=4, norm="none",
                       positions="learned", longest=length + 1)  # fmt: skip
         model = blank(stack, task)
-        embed(model, torch.cat([stream.vector(bits=bits), index]))
-        place(model, position)  # the last position, where only an index can stand, adds nothing
+        embed(model, torch.cat([stream.vector(bits=bits), indices]))
+        place(model, positions)  # the last position, where only an index can stand, adds nothing
         attend(model, 0, query, key, value=stream.read("bits"), into=stream.write("bits"))
         rounding = Relus(model, 0)
         rounding.between(stream.read("bits"), 0.25, stream.write("bits"), high=0.75)
@@ -125,8 +125,8 @@ class CodedLookup(Lookup):
             stream,
             query=eta / code.k * stream.read("idx"),
             key=stream.read("pos"),
-            index=stream.vector(idx=code.signs),
-            position=stream.vector(pos=code.signs),
+            indices=stream.vector(idx=code.signs),
+            positions=stream.vector(pos=code.signs),
         )
 
 
@@ -177,8 +177,8 @@ class QuadraticLookup(Lookup):
             stream,
             query=self.eta * stream.read("p", "one"),
             key=stream.read("j", "j_squared") * torch.tensor([[2.0], [-1.0]]),
-            index=stream.vector(p=j, one=1.0),
-            position=stream.vector(j=j, j_squared=j**2),
+            indices=stream.vector(p=j, one=1.0),
+            positions=stream.vector(j=j, j_squared=j**2),
         )
 
     def build(self, length: int) -> Model:

@@ -1,4 +1,4 @@
-"""Nearest neighbour by two layers of attention: as published, and with a width that the margin does not move."""
+"""Nearest neighbour by two layers of attention: as published, and with a width that does not depend on the margin."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from assay.theory.claim import Construction
 from assay.theory.codes import trace_code, trace_size
 from assay.theory.subspaces import Relus, Space, attend, blank, place, say
 
-APART = 4.0  # inner products of unit vectors differ by 2 at most: what stands this far off gets no weight
+APART = 4.0  # inner products of unit vectors differ by at most 2, so a logit lower by 4 gets no weight
 
 
 class Neighbour(Construction):
-    """Layer 1 brings something to where it is needed, layer 2 brings the label, which is rounded to a sign.
+    """Layer 1 copies what layer 2 needs, layer 2 copies the label, and the feed-forward part rounds it to a sign.
 
-    N counts the points, the one without a label too. A point and its label share a vector T(i) of unit length.
+    N is the number of points, including the last one, which has no label. A point and its label share a position
+    vector T(i) of unit length.
     """
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 7"
     length: ClassVar[int] = 24
     largest: ClassVar[int] = 64
-    small: ClassVar[tuple[int, ...]] = ()  # real vectors cannot be counted through
+    small: ClassVar[tuple[int, ...]] = ()  # there are infinitely many real inputs
 
     def __init__(self, margin: float = 1e-3, dimension: int = 8) -> None:
         self.margin, self.dimension = margin, dimension
@@ -42,7 +43,7 @@ class Neighbour(Construction):
         return 2 * length - 1
 
     def draw(self, length: int, rows: Rng) -> Tensor:
-        """As the task draws them; in every second one all that the margin allows is used against the machine."""
+        """In every second input all other points are as near as the margin allows, with the opposite label."""
         drawn = super().draw(length, rows)
         hard = rows.child("hard").integers(1, 2)[..., None] == 1
         return torch.where(hard, crowded(drawn, self.dimension, self.margin), drawn)
@@ -58,7 +59,7 @@ class Neighbour(Construction):
 
     @abstractmethod
     def look(self, model: Model, stream: Space, length: int) -> None:
-        """The two layers; `brought` is what the first one brings, `said` the label that the second one finds."""
+        """Write the two layers: the first copies into `brought`, the second copies the label into `said`."""
 
     def build(self, length: int) -> Model:
         d, T = self.dimension, self.vectors(length)
@@ -79,16 +80,16 @@ class Neighbour(Construction):
 
 
 class PublishedNeighbour(Neighbour):
-    """A two-layer Transformer of width O(min(N, gamma^-2 log N)) finds the label of the nearest of N points, with a
-    margin of gamma.
+    """A two-layer Transformer of width O(min(N, gamma^-2 log N)) finds the label of the nearest of N points, if it is
+    nearer than the others by a margin of gamma.
 
-    Layer 1 looks for the nearest point and brings its T(i): logit <x_k, x_i> - 4 <T(k), T(i)>, the latter so that the
-    query does not find itself. So |<T(i), T(j)>| must be far below gamma: at most gamma / 100. Layer 2 brings the label
-    that has this T(i). Where N vectors with such products need more than N dimensions, orthogonal ones serve.
+    Layer 1 finds the nearest point and copies its T(i), with the logit <x_k, x_i> - 4 <T(k), T(i)>; the second term
+    keeps the query from finding itself. So |<T(i), T(j)>| must be far below gamma: at most gamma / 100. Layer 2 copies
+    the label with this T(i). If N vectors with such products need more than N dimensions, orthogonal vectors are used.
     """
 
     def vectors(self, length: int) -> Float[Tensor, "length k"]:
-        return torch.eye(length)  # any other would be wider, at every length that fits into a machine
+        return torch.eye(length)  # the narrowest, at every length that fits into a machine
 
     def width_at(self, length: int, margin: float) -> int:
         return self.dimension + 2 * dimensions(length, margin / 100) + 4
@@ -106,10 +107,10 @@ class PublishedNeighbour(Neighbour):
 
 
 class RepairedNeighbour(Neighbour):
-    """A two-layer Transformer of width O(log^2 N) finds the label of the nearest of N points, whatever the margin.
+    """A two-layer Transformer of width O(log^2 N) finds the label of the nearest of N points, for any margin.
 
-    Layer 1 copies x_i onto its label; in layer 2 the last point looks at labels only, so that it cannot find itself,
-    and T(i) has nothing to do with nearness. The margin is in the scale of the logits alone: 1e-5 in float32.
+    Layer 1 copies x_i onto its label. In layer 2 the last point attends to labels only, so it cannot find itself, and
+    T(i) does not affect the comparison. The margin enters the scale of the logits alone; float32 allows 1e-5.
     """
 
     source: ClassVar[str] = "own, after Bhattamishra et al. 2024, Theorem 7"
@@ -125,7 +126,7 @@ class RepairedNeighbour(Neighbour):
         eta_1 = trace_code(length).scale(2 * length, eps=self.margin / 8)
         query = eta_1 * torch.cat([stream.read("T"), -APART * stream.read("one")])
         attend(model, 0, query, key=stream.read("T", "label"), value=stream.read("x"), into=stream.write("brought"))
-        eta_2 = 2 / self.margin * math.log(6 * length)  # of the margin, what layer 1 blurs leaves a half
+        eta_2 = 2 / self.margin * math.log(6 * length)  # the blur of layer 1 leaves half of the margin
         query = eta_2 * torch.cat([stream.read("x"), APART * stream.read("one")])
         attend(model, 1, query, key=stream.read("brought", "label"), value=stream.read("y"), into=stream.write("said"))
 
@@ -134,7 +135,7 @@ class RepairedNeighbour(Neighbour):
 
 
 def dimensions(count: int, gamma: float) -> int:
-    """In how few dimensions so many vectors with |inner products| up to gamma are known: orthogonal, by Lemma 2, or
+    """The least known dimension of this many vectors with |inner products| up to gamma: orthogonal vectors, Lemma 2, or
     a trace code with two coefficients.
 
     >>> dimensions(1000, 1e-3), dimensions(10**9, 1e-3)
@@ -146,7 +147,7 @@ def dimensions(count: int, gamma: float) -> int:
 
 
 def crowded(inputs: Tensor, dimension: int, margin: float) -> Tensor:
-    """Every other point moved to where it is nearer than the nearest but for the margin, with the opposite label."""
+    """Move all other points so that the nearest leads by exactly the margin, and give them the opposite label."""
     points, labels = inputs[:, ::2, :dimension].double(), inputs[:, 1::2, dimension:]
     others, last = points[:, :-1], points[:, -1:]
     nearness = (others * last).sum(-1, keepdim=True)
@@ -156,7 +157,7 @@ def crowded(inputs: Tensor, dimension: int, margin: float) -> Tensor:
     moved = level * last + (1 - level**2).sqrt() * apart
     is_nearest = torch.arange(others.shape[1])[:, None] == nearest
     label = labels.gather(1, nearest.expand(-1, -1, 2))
-    made = inputs.clone()
-    made[:, :-1:2, :dimension] = torch.where(is_nearest, others, moved).float()
-    made[:, 1::2, dimension:] = torch.where(is_nearest, label, 1 - label)
-    return made
+    hard = inputs.clone()
+    hard[:, :-1:2, :dimension] = torch.where(is_nearest, others, moved).float()
+    hard[:, 1::2, dimension:] = torch.where(is_nearest, label, 1 - label)
+    return hard

@@ -21,7 +21,7 @@ ONE = torch.ones(1, 1)  # the only map of a stream with one coordinate
 
 
 class ParityMachine(Recurrent):
-    """One layer and a linear read-out, nothing around them."""
+    """One layer and a linear read-out, without residual, norm or feed-forward part."""
 
     length: ClassVar[int] = 1000
     largest: ClassVar[int] = 100_000
@@ -35,16 +35,16 @@ class ParityMachine(Recurrent):
 
 
 def say_parity(model: Model, odd: Map) -> None:
-    """Odd where `odd` x = 1, even where it is 0."""
+    """Answer odd if `odd` x = 1, and even if it is 0."""
     say(model, torch.cat([odd, -odd]), torch.tensor([0.0, 1.0]))
 
 
 class DeltaNetParity(ParityMachine):
-    """DeltaNet with beta up to 2 computes parity at every length: with beta = 2 a write is a reflection, and reflects
+    """DeltaNet with beta up to 2 computes parity at every length: with beta = 2 a write is a reflection, which reflects
     one number about 1, from 0 to 2 and back."""
 
     source: ClassVar[str] = "own; after Grazzi et al. 2024"
-    reach: ClassVar[Literal[1, 2]] = 2  # of beta
+    reach: ClassVar[Literal[1, 2]] = 2  # the largest beta
 
     def build(self, length: int) -> Model:
         stream = Space(one=1, bit=1)
@@ -58,8 +58,8 @@ class DeltaNetParity(ParityMachine):
 class LstmParity(ParityMachine):
     """One LSTM unit computes parity at every length.
 
-    c is 0 or 1. A bit of 0 keeps it (f = 1, i = 0). A bit of 1 forgets it (f = 0), and puts 1 in its place (i = 1,
-    g = 1) only where h = tanh(c) was 0.
+    The cell c is 0 or 1. A bit of 0 keeps it (f = 1, i = 0). A bit of 1 forgets it (f = 0), and writes a 1 (i = 1,
+    g = 1) only if h = tanh(c) was 0.
     """
 
     source: ClassVar[str] = "own"
@@ -78,11 +78,11 @@ class LstmParity(ParityMachine):
 
 
 class RecurrentDeltaParity(ParityMachine):
-    """One head of size 1 of the recurrent delta rule computes parity at every length: its last output turns the value
+    """One head of size 1 of the recurrent delta rule computes parity at every length: its last output flips the value
     that it writes.
 
-    W is 0 or c. A bit of 0 writes nothing (beta = 0); a bit of 1 writes c - c tanh(W) / tanh(c) over what was there.
-    There and back, a small error is multiplied by (c / sinh(c))^2 < 1: errors die out.
+    W is 0 or c. A bit of 0 writes nothing (beta = 0); a bit of 1 replaces W by c - c tanh(W) / tanh(c). Two such writes
+    multiply a small error by (c / sinh(c))^2 < 1, so errors die out.
     """
 
     source: ClassVar[str] = "own"
@@ -102,7 +102,7 @@ class RecurrentDeltaParity(ParityMachine):
 
 
 class SrwmParity(DfaSrwm):
-    """One self-referential weight matrix with 7 rows computes parity at every length, as it does any automaton."""
+    """One self-referential weight matrix with 7 rows computes parity at every length, as a special case of automata."""
 
     source: ClassVar[str] = "own"
     length: ClassVar[int] = 500
@@ -113,7 +113,7 @@ class SrwmParity(DfaSrwm):
 
 
 class ElmanParity(ParityMachine):
-    """A relu network with two units computes parity at every length: odd' = |bit - odd| = relu(bit - odd) +
+    """A ReLU network with two units computes parity at every length: odd' = |bit - odd| = relu(bit - odd) +
     relu(odd - bit)."""
 
     source: ClassVar[str] = "own"

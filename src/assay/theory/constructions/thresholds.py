@@ -28,9 +28,9 @@ from assay.theory.subspaces import Relus, Space, attend, average, blank, embed, 
 
 
 class Features(NamedTuple):
-    """Functions of k bits: the position `at` which each is computed, those `of` its bits, and its truth table.
+    """Functions of k bits: the position where each is computed, the positions of its bits, and its truth table.
 
-    A table has its values where the bits are 0 ... 00, 0 ... 01, 0 ... 10, and so on.
+    The values of a table are in the order of the bits 0 ... 00, 0 ... 01, 0 ... 10, and so on.
     """
 
     at: Int[Tensor, "count"]
@@ -39,28 +39,29 @@ class Features(NamedTuple):
 
 
 class Thresholds(Construction):
-    """Two layers, the first with k heads, tell whether at least b of N features of k bits each are true.
+    """Two layers of attention, the first with k heads, decide whether at least b of N features of k bits each are true.
 
-    In the first layer head h brings the h-th bit of a position's feature, and the feed-forward part evaluates it. In
-    the second the mean s over all T tokens counts the true ones, and the answer is R(T s - b + 1) - R(T s - b).
+    In the first layer, head h copies the h-th bit of the feature of a position, and the feed-forward part evaluates the
+    feature. In the second, the mean s over all T tokens counts the true features, and the answer is
+    R(T s - b + 1) - R(T s - b) with R = relu.
 
     Two things differ from the published proof. There the feed-forward part computes another function at every
-    position; but all positions share one. So each holds the truth table of its feature, in 2^k coordinates of its
-    embedding, and the feed-forward part looks up the bits. And attention here is causal. So a feature is computed at
-    a position that comes after its bits, or holds the last of them; where the input has too few of these, blanks
-    follow it. The table of a position without a feature is 0, and it needs no BOS to look at.
+    position, but all positions share one feed-forward part. So each position holds the truth table of its feature, in
+    2^k coordinates of its embedding, and the feed-forward part looks up the bits. And attention is causal here, so a
+    feature is computed at or after the position of its last bit; if the input has too few such positions, blanks follow
+    it. A position without a feature has a table of zeros, and needs no BOS token to attend to.
     """
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 13"
-    gamma: ClassVar[float] = 0.5  # a narrow code, as each head has pointers of its own: 16 dimensions for 512 tokens
+    gamma: ClassVar[float] = 0.5  # a narrow code, since each head has its own pointers: 16 dimensions for 512 tokens
 
     @abstractmethod
     def features(self, length: int) -> Features:
-        """No two of them at one position, and none before its bits; one of fewer bits looks at one of them twice."""
+        """At most one feature per position, none before its bits; a feature of fewer bits repeats one of them."""
 
     @abstractmethod
     def threshold(self, length: int) -> int:
-        """How many features must be true at least."""
+        """The least number of true features."""
 
     def build(self, length: int) -> Model:
         task, tokens, b = self.task(length), self.tokens(length), self.threshold(length)
@@ -78,12 +79,12 @@ class Thresholds(Construction):
         positions[at] += stream.vector(table=table, **dict(zip(ptrs, code.signs[of.T], strict=True)))
         place(model, positions)
 
-        eta = code.scale(tokens, eps=1 / (4 * k))  # so `agree` is wrong by 1/4 at most
+        eta = code.scale(tokens, eps=1 / (4 * k))  # so `agree` is off by at most 1/4
         for h, (copy, ptr) in enumerate(zip(copies, ptrs, strict=True)):
             attend(model, 0, query=eta / code.k * stream.read(ptr), key=stream.read("pos"),
                    value=stream.read("bit"), into=stream.write(copy), head=h)  # fmt: skip
         evaluate, cases = Relus(model, 0), torch.tensor(list(product((-1.0, 1.0), repeat=k)))
-        agree = cases @ stream.read(*copies) / 2  # k/2 in the one case that holds, at most k/2 - 1 in the others
+        agree = cases @ stream.read(*copies) / 2  # k/2 in the case of these bits, at most k/2 - 1 in the others
         evaluate.between(stream.read("table") + agree, k / 2 + 0.25, stream.write("feature").expand(-1, 2**k),
                          high=k / 2 + 0.75)  # fmt: skip
 
@@ -96,10 +97,10 @@ class Thresholds(Construction):
 
 
 class DisjointnessTwoLayers(Thresholds):
-    """Two layers of width O(log^2 N), the first with two heads, tell whether two sets given as x # y, with N bits in
-    both together, are disjoint.
+    """Two layers of attention of width O(log^2 N), the first with two heads, decide whether two sets given as x # y,
+    with N bits in both together, are disjoint.
 
-    A feature at every bit of y: not both it and its partner in x are 1. All N / 2 of them must be true.
+    There is a feature at every bit of y: this bit and its partner in x are not both 1. All N / 2 of them must be true.
     """
 
     length: ClassVar[int] = 64
@@ -136,7 +137,7 @@ MOST_LITERALS, ATTEMPTS = 8, 64
 
 
 def clauses_of(text: str, form: Form) -> tuple[tuple[int, ...], ...]:
-    """The clauses of a formula; a literal is the number of its variable, below 0 where it is negated.
+    """The clauses of a formula; a literal is the number of its variable, negative if it is negated.
 
     >>> clauses_of("(x1 & ~x3) | x2", "DNF"), clauses_of("(x1 | ~x3) & x2", "CNF")
     (((1, -3), (2,)), ((1, -3), (2,)))
@@ -151,15 +152,15 @@ def clauses_of(text: str, form: Form) -> tuple[tuple[int, ...], ...]:
             raise BadInput(f"'{clause.strip()}' is no clause of a {form} like {EXAMPLES[form]} of x1 to x999")
         if clause.count("x") > MOST_LITERALS:
             raise BadInput(f"'{clause.strip()}' has {clause.count('x')} literals; at most {MOST_LITERALS}")
-    found = (re.sub(r"[\s()x]", "", clause).replace("~", "-").split(within) for clause in clauses)
-    return tuple(tuple(map(int, literals)) for literals in found)
+    numbers = (re.sub(r"[\s()x]", "", clause).replace("~", "-").split(within) for clause in clauses)
+    return tuple(tuple(map(int, literals)) for literals in numbers)
 
 
 class Formula(Task):
-    """The value of a formula: x1 is true where the first symbol is a 1, and so on. Blanks (-) may follow.
+    """The value of a formula: x1 is true if the first symbol is 1, and so on. Blanks (-) may follow.
 
-    A draw makes all terms of a DNF false, or all clauses of a CNF true, as well as it can; in every second one a random
-    term is then made true, or a clause false.
+    The sampler tries to make all terms of a DNF false, or all clauses of a CNF true; in every second input it then
+    makes a random term true, or a clause false.
 
     >>> formula = Formula(text="(x1 & ~x3) | (x2 & x4)")
     >>> formula.explain("1001--"), formula.explain("1011--")
@@ -179,7 +180,7 @@ class Formula(Task):
 
     @cached_property
     def literals(self) -> Int[Tensor, "clauses k"]:
-        """As `clauses_of` has them; a shorter clause says its first literal again."""
+        """The clauses as a matrix; a shorter clause repeats its first literal."""
         clauses = clauses_of(self.text, self.form)
         k = max(map(len, clauses))
         return torch.tensor([clause + (k - len(clause)) * clause[:1] for clause in clauses])
@@ -190,11 +191,11 @@ class Formula(Task):
 
     @property
     def threshold(self) -> int:
-        """How many clauses must be true at least."""
+        """The least number of true clauses."""
         return 1 if self.form == "DNF" else len(self.literals)
 
     def joined(self, literals: Bool[Tensor, "*rows k"]) -> Bool[Tensor, "*rows"]:
-        """The value of a clause by those of its literals."""
+        """The value of a clause from the values of its literals."""
         return literals.all(-1) if self.form == "DNF" else literals.any(-1)
 
     def true_clauses(self, x: Bool[Tensor, "rows variables"]) -> Bool[Tensor, "rows clauses"]:
@@ -215,7 +216,7 @@ class Formula(Task):
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         literals, decisive = on_device(self.literals, lengths.device), self.form == "DNF"
         x = rng.child("bits").integers(self.variables, 2) == 1
-        for attempt in range(ATTEMPTS):  # flip one variable of every clause that decides the whole, all at once
+        for attempt in range(ATTEMPTS):  # flip one variable of every clause that alone decides the value
             decides = self.true_clauses(x) == decisive
             if not decides.any():
                 break
@@ -229,7 +230,7 @@ class Formula(Task):
 
 
 def random_formula(form: Form, variables: int, k: int = 3) -> str:
-    """A formula with as many clauses as variables, each of its own variable and k - 1 random others; always the same.
+    """A fixed formula with as many clauses as variables: clause i has variable i and k - 1 other random ones.
 
     >>> random_formula("CNF", 4)
     '(~x1 | ~x4 | ~x3) & (~x2 | x4 | x1) & (~x3 | x1 | ~x4) & (~x4 | x3 | ~x1)'
@@ -247,9 +248,9 @@ def random_formula(form: Form, variables: int, k: int = 3) -> str:
 
 
 class FormulaTwoLayers(Thresholds):
-    """Two layers evaluate a formula: N bits, and then a blank for every clause, at which it is computed.
+    """Two layers evaluate a formula. An input is N bits and then a blank for every clause, where it is computed.
 
-    Without a formula of one's own it is a random one of N variables and N clauses of three literals.
+    The default is a random formula of N variables and N clauses of three literals.
     """
 
     form: ClassVar[Form]
@@ -260,7 +261,7 @@ class FormulaTwoLayers(Thresholds):
 
     def __init__(self, formula: str | None = None) -> None:
         self.formula = formula
-        if formula is not None:  # the claim then speaks of this one only
+        if formula is not None:  # then the claim covers this formula only
             self.length = self.task(0).variables  # type: ignore[misc]
             self.small = (self.length,) if self.length <= 12 else ()  # type: ignore[misc]
 
@@ -278,7 +279,7 @@ class FormulaTwoLayers(Thresholds):
         return length + len(self.task(length).literals)
 
     def every(self, length: int) -> Tensor:
-        """All bits, with blanks behind them."""
+        """All strings of bits, followed by blanks."""
         return pad(strings(2, length), (0, self.tokens(length) - length), value=3)
 
     def features(self, length: int) -> Features:
@@ -292,20 +293,20 @@ class FormulaTwoLayers(Thresholds):
 
 
 class KDnf(FormulaTwoLayers):
-    """Two layers, the first with k heads, evaluate a k-DNF with M terms of N variables, given as N bits and M blanks,
-    in width O(k log^2(N + M) + 2^k).
+    """Two layers of attention, the first with k heads, evaluate a k-DNF with M terms of N variables, given as N bits
+    and M blanks, in width O(k log^2(N + M) + 2^k).
 
-    Its value is 1 where at least one term is true.
+    Its value is 1 if at least one term is true.
     """
 
     form: ClassVar[Form] = "DNF"
 
 
 class KCnf(FormulaTwoLayers):
-    """Two layers, the first with k heads, evaluate a k-CNF with M clauses of N variables, given as N bits and M blanks,
-    in width O(k log^2(N + M) + 2^k).
+    """Two layers of attention, the first with k heads, evaluate a k-CNF with M clauses of N variables, given as N bits
+    and M blanks, in width O(k log^2(N + M) + 2^k).
 
-    Its value is 1 where all M clauses are true, that is, at least M.
+    Its value is 1 if all M clauses are true, that is, at least M.
     """
 
     form: ClassVar[Form] = "CNF"
