@@ -10,11 +10,7 @@ import torch
 from assay.description import BadInput
 from assay.models import MODELS, named_model
 from assay.models.causal import state_bits
-<<<<<<< HEAD
-=======
-from assay.models.registry import named_model
 from assay.models.skeleton import Model
->>>>>>> w-theory
 from assay.rng import Rng
 from assay.tasks import TASKS, example_task, named_task
 from assay.tasks.index_lookup import IndexLookup
