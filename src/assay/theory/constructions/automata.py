@@ -72,7 +72,8 @@ class FromTable(Recurrent):
     @property
     def answer(self) -> Float[Tensor, "answers pairs"]:
         """1 where a pair leads to a state that gives an answer."""
-        return (self.automaton.machine.outputs[self.after] == torch.arange(len(self.automaton.answers))[:, None]).float()
+        outputs = self.automaton.machine.outputs[self.after]
+        return (outputs == torch.arange(len(self.automaton.answers))[:, None]).float()
 
 
 class DfaRnn(FromTable):
