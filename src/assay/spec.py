@@ -145,12 +145,14 @@ def run_spec(
 
 
 def _validation(task: Task, low: int, high: int) -> Bins:
-    """Val0 at the lengths of training, and Val1 a little longer where the task has such inputs.
+    """Val0 has the training lengths, and Val1 somewhat longer ones if the task has such inputs.
 
-    Val1 ends in the middle of Bin1, so that a run can only be steered by lengths well below those of Bin2 and Bin3.
+    Val1 ends in the middle of Bin1, so that validation stays well below the lengths of Bin2 and Bin3.
     """
     bins = [Bin(name="Val0", low=low, high=high)]
-    second = [b for b in task.bins(low, high) if b.name == "Bin1"]
+    _, *longer_bins = task.bins(low, high)
+    # Bin1 is missing where it would be empty; a task with names of its own has it in second place.
+    second = [b for b in longer_bins if b.name == "Bin1"] or [b for b in longer_bins[:1] if "Bin" not in b.name]
     longer = [n for b in second for n in range(b.low, (b.low + b.high) // 2 + 1)]
     if any(n > high and task.fits(n) for n in longer):
         bins.append(Bin(name="Val1", low=longer[0], high=longer[-1]))

@@ -52,7 +52,7 @@ class Walks:
 
     def __init__(self, machine: Machine, final: Bool[Tensor, "states"]) -> None:
         self.machine = machine
-        # log_counts[l][state]: how many words of length l lead from the state to a final one.
+        # log_counts[l][state]: logarithm of the number of words of length l from the state to a final one.
         self.log_counts = [final.double().log()]
         self._choices: dict[torch.device, Float[Tensor, "lengths states symbols"]] = {}
 
