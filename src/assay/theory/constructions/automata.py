@@ -72,15 +72,9 @@ class FromTable(Recurrent):
 
     @property
     def answer(self) -> Float[Tensor, "answers pairs"]:
-<<<<<<< HEAD
         """1 at every pair whose next state gives this answer."""
         answers = torch.arange(len(self.automaton.answers))
         return (self.automaton.machine.outputs[self.after] == answers[:, None]).float()
-=======
-        """1 where a pair leads to a state that gives an answer."""
-        outputs = self.automaton.machine.outputs[self.after]
-        return (outputs == torch.arange(len(self.automaton.answers))[:, None]).float()
->>>>>>> w-tasks
 
 
 class DfaRnn(FromTable):
