@@ -143,7 +143,7 @@ def _hadamard(rows: Float[Tensor, "rows k"]) -> Float[Tensor, "rows k"]:
     return rows
 
 
-# -- other codes --------------------------------------------------------------------------------------------------------
+# -- other codes -----------------------------------------------------------------------------------------------------
 
 
 def random_signs(count: int, gamma: float, rng: Rng) -> Code:
