@@ -31,7 +31,7 @@ from assay.theory.bounds.information import (
     two_way,
 )
 from assay.theory.bounds.residuals import Unrolled, automaton, told_apart
-from assay.theory.bounds.tables import Form, different, every_other, learned, prefixes_told_apart, rank, ranks
+from assay.theory.bounds.tables import Form, different, every_other, inferred, prefixes_told_apart, rank, ranks
 
 MODULES = ["information", "residuals", "tables", "witnesses", "claims", "memories", "sizes"]
 FOLLOWING: list[tuple[str, dict[str, Any]]] = [
@@ -95,7 +95,7 @@ def test_what_must_be_told_apart_is_what_the_whole_table_shows(name: str, option
 def test_the_minimal_automaton_is_the_one_that_the_oracle_teaches(name: str, states: int):
     task = named_task(name)
     assert automaton(task).minimal[0] == states
-    assert len(learned(task, suffixes=4 if len(task.symbols) < 3 else 2).words) == states
+    assert len(inferred(task, suffixes=4 if len(task.symbols) < 3 else 2).words) == states
     need = one_way(task, 100)
     assert need is not None
     assert need.invariant == bits_for(states)
@@ -261,9 +261,9 @@ def test_too_large_a_table_says_what_would_do():
     with pytest.raises(BadInput, match="does not ask at the end"):
         ranks(recall, Form.any_string(recall, 3), every_other(3))
     with pytest.raises(BadInput, match="does not ask at every end"):
-        learned(recall, suffixes=2)
+        inferred(recall, suffixes=2)
     with pytest.raises(BadInput, match="no small automaton"):
-        learned(named_task("dyck-1"), suffixes=10, most=8)
+        inferred(named_task("dyck-1"), suffixes=10, most=8)
 
 
 # -- claims --------------------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_with_nothing_sent_no_model_goes_on(monkeypatch: pytest.MonkeyPatch):
     assert "lstm" in result.note
 
 
-def test_an_automaton_learned_from_too_short_suffixes_is_caught():
+def test_an_automaton_inferred_from_too_short_suffixes_is_caught():
     class Hasty(memories.DyckBits):
         suffixes = 1
 

@@ -46,7 +46,7 @@ def table(claims: Iterable[Construction], length: int, inputs: int = INPUTS) -> 
     return [survive(claim, length, variant, inputs) for claim in claims for variant in WEIGHTINGS]
 
 
-# -- exchanging ----------------------------------------------------------------------------------------------------
+# -- replacing softmax ---------------------------------------------------------------------------------------------
 
 
 def weighing(variant: str, scale: float = 1.0, offset: float = 0.0) -> Weighting:
@@ -115,7 +115,7 @@ def _why(variant: str, layers: Sequence[Scores]) -> str:
     if variant == "average-hard" and _mean(layers):
         return "equal scores keep their mean"
     if variant == "sigmoid":
-        return "an offset parts the position looked for from all others"
+        return "an offset separates the position looked for from all others"
     if variant == "linear":
         return "the other positions' scores cancel or vanish"
     return "the position looked for has the largest score"

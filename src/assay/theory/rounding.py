@@ -25,15 +25,15 @@ from assay.models.mixer import MixerLayer
 
 
 class Format(ABC):
-    """A finite set of numbers. What is rounded keeps its type, which should be finer than the format."""
+    """A finite set of numbers. Rounding keeps the dtype of a tensor, which should be finer than the format."""
 
     @property
     @abstractmethod
     def bits(self) -> int:
-        """How many bits one number takes."""
+        """The number of bits of one number."""
 
     def round(self, x: Tensor) -> Tensor:
-        """The nearest numbers of the format, ties to even; whole numbers and truth values are left as they are."""
+        """The nearest numbers of the format, ties to even. Integer and Boolean tensors are returned as they are."""
         if x.is_complex():
             return torch.complex(self.nearest(x.real), self.nearest(x.imag))
         return self.nearest(x) if x.is_floating_point() else x
@@ -44,9 +44,9 @@ class Format(ABC):
 
 @dataclass(frozen=True)
 class Fixed(Format):
-    """A sign, `whole` bits before the point and `fraction` bits behind it, in two's complement.
+    """A sign, `whole` bits before the point and `fraction` bits after it, in two's complement.
 
-    What is too large becomes the largest number there is: 2^whole - 2^-fraction, or -2^whole.
+    Numbers that are too large saturate at 2^whole - 2^-fraction or -2^whole.
 
     >>> Fixed(2, 1).round(torch.tensor([0.3, 1.25, 9.0, -9.0]))
     tensor([ 0.5000,  1.0000,  3.5000, -4.0000])
@@ -73,10 +73,10 @@ class Fixed(Format):
 
 @dataclass(frozen=True)
 class Float(Format):
-    """A sign, `exponent` bits and `mantissa` bits as IEEE 754 has them, with gradual underflow.
+    """A sign, `exponent` bits and `mantissa` bits as in IEEE 754, with gradual underflow.
 
-    What is too large becomes infinite. A `finite` format has no infinities, and numbers in their place, as e4m3 does:
-    there what is too large becomes the largest number.
+    Numbers that are too large become infinite. A `finite` format has no infinities and saturates at its largest number,
+    as e4m3 does.
 
     >>> Float(5, 10).round(torch.tensor([1 / 3, 1e-7, 1e5]))
     tensor([3.3325e-01, 1.1921e-07,        inf])
@@ -101,12 +101,12 @@ class Float(Format):
     @property
     def largest(self) -> float:
         top = (1 << self.exponent - 1) - (not self.finite)
-        below_two = 2 - math.ldexp(1, self.finite - self.mantissa)  # a finite format has one pattern that is no number
+        below_two = 2 - math.ldexp(1, self.finite - self.mantissa)  # a finite format has one NaN pattern
         return math.ldexp(below_two, top)
 
     def nearest(self, x: Tensor) -> Tensor:
-        lowest = 2 - 2 ** (self.exponent - 1)  # the exponent of the smallest number that has a leading 1
-        wide = x.double()  # in which every unit in the last place is a number
+        lowest = 2 - 2 ** (self.exponent - 1)  # the exponent of the smallest normal number
+        wide = x.double()  # float64 represents every unit in the last place
         exponent = (torch.frexp(wide).exponent - 1).clamp_(min=lowest)
         unit = torch.ldexp(torch.ones_like(wide), exponent - self.mantissa)
         near = (wide / unit).round_().mul_(unit)
@@ -134,9 +134,9 @@ def read_format(text: str) -> Format:
     if text in NAMED:
         return NAMED[text]
     kinds: dict[str, Callable[[int, int], Format]] = {"fixed": Fixed, "float": Float}
-    said = re.fullmatch(r"(fixed|float):(\d+)\.(\d+)", text)
-    if said:
-        return kinds[said[1]](int(said[2]), int(said[3]))
+    match = re.fullmatch(r"(fixed|float):(\d+)\.(\d+)", text)
+    if match:
+        return kinds[match[1]](int(match[2]), int(match[3]))
     if text.partition(":")[0] in kinds:
         raise BadInput(f"number format '{text}' is not complete: fixed:WHOLE.FRACTION or float:EXPONENT.MANTISSA")
     raise BadInput(f"unknown number format '{text}'{suggestion(text, [*NAMED, 'fixed:6.2', 'float:5.10'])}")
@@ -144,7 +144,7 @@ def read_format(text: str) -> Format:
 
 # -- machines ------------------------------------------------------------------------------------------------------
 
-# What moves numbers and computes none. Attributes such as x.mT arrive as `__get__`.
+# Functions that move numbers without computing. Attributes such as x.mT arrive as `__get__`.
 VIEWS = {
     "__get__", "__getitem__", "view", "reshape", "transpose", "permute", "flatten", "unflatten", "squeeze", "unsqueeze",
     "expand", "expand_as", "chunk", "split", "unbind", "detach", "view_as_complex", "view_as_real",
@@ -157,7 +157,7 @@ MOVES = VIEWS | COPIES
 
 
 class _Rounding(TorchFunctionMode):
-    """Rounds every result of every torch function that computes."""
+    """Rounds the result of every torch function that computes."""
 
     def __init__(self, format: Format) -> None:
         super().__init__()
@@ -167,24 +167,23 @@ class _Rounding(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if getattr(func, "__name__", "") in MOVES:
             return result
-        if args and result is args[0] and isinstance(result, Tensor):  # in place: so is the rounding
+        if args and result is args[0] and isinstance(result, Tensor):  # in place, so round in place
             return result.copy_(self.format.round(result))
         return rounded(self.format, result)
 
 
 def rounded(format: Format, tree: Any) -> Any:
-    """Every number of a tensor, or of a state; counters of the position are whole and stay."""
+    """Round all tensors of a state. Position counters are integers and stay."""
     return pytree.tree_map(lambda x: format.round(x) if isinstance(x, Tensor) else x, tree)
 
 
 class Rounded(Causal):
-    """A machine that computes in a number format.
+    """A copy of a model that computes in a number format.
 
-    `weights`: its parameters are rounded. `activations`: so is what every torch function gives; the sums inside a
-    product of matrices, a norm or a softmax are formed in the model's own type and rounded once, as a wide accumulator
-    does, and a recurrence runs as the fold of its plain step, since a kernel shows nothing of what it does inside.
-    Masks stay, and so do real-valued inputs. `state`: only rounded numbers are carried from one moment to the next.
-    What is not rounded is computed in the model's own type. The model itself is left as it was.
+    `weights` rounds the parameters. `activations` rounds the result of every torch function; sums inside a matrix
+    product, a norm or a softmax are formed in the model's own dtype and rounded once, like a wide accumulator, and a
+    recurrence runs step by step, since the inside of a kernel cannot be rounded. Masks and real-valued inputs are not
+    rounded. `state` rounds the state between two steps. All other numbers keep the model's own dtype.
     """
 
     def __init__(
@@ -216,12 +215,12 @@ class Rounded(Causal):
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         if self.activations and x.is_cuda:
-            raise BadInput("a GPU's kernels show nothing of what they do inside; move the rounded machine to the CPU")
+            raise BadInput("the numbers inside a GPU kernel cannot be rounded; move the rounded machine to the CPU")
         x = x.to(self.zeros().dtype) if x.is_floating_point() else x
         state = self.initial_state(len(x)) if state is None else state
         if self.state and not self.activations:
             return super().forward(x, state)
-        with torch.no_grad(), self._computing():  # what rounds every result has rounded the state too
+        with torch.no_grad(), self._computing():  # rounding activations has rounded the state too
             return self.model(x, state)  # type: ignore[no-any-return]
 
     def state_floats(self, length: int) -> int:

@@ -1,1 +1,1 @@
-"""What no machine of a kind can do with fewer bits."""
+"""Lower bounds on the bits that machines need."""

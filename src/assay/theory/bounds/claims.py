@@ -1,5 +1,4 @@
-"""Lower bounds as claims: a closed form, a witness about which the oracle is asked, and the whole table where that is
-small."""
+"""Lower bounds as claims: a closed form, a witness that the oracle confirms, and at small lengths the whole table."""
 
 from __future__ import annotations
 
@@ -24,25 +23,25 @@ from assay.theory.bounds.witnesses import Fooling, Prefixes, Witness
 from assay.theory.claim import RANDOM, CheckResult, Claim, Examined
 from assay.theory.codes import trace_code
 
-PRECISION = 16  # bits of a number, where a bound is said as a width
+PRECISION = 16  # bits of a number, for bounds on a width
 
 
 class LowerBound(Claim):
-    """So many things no machine may confuse; log2 of their number are the bits that it needs."""
+    """A number of states that no machine may confuse: it needs log2 of this number of bits."""
 
-    small: ClassVar[tuple[int, ...]]  # lengths at which nothing is left to chance
-    even: ClassVar[bool] = False  # whether there are even lengths only
+    small: ClassVar[tuple[int, ...]]  # lengths at which the whole table is checked
+    even: ClassVar[bool] = False  # whether lengths must be even
 
     @abstractmethod
     def task(self, length: int) -> Task: ...
 
     @abstractmethod
     def states(self, length: int) -> int:
-        """How many, in closed form."""
+        """The number of states, in closed form."""
 
     @abstractmethod
     def mistakes(self, length: int) -> list[str]:
-        """What is wrong with the closed form at a small length, in words."""
+        """Errors of the closed form at a small length, in words."""
 
     @abstractmethod
     def examine(self, length: int, rng: Rng, inputs: int) -> Examined: ...
@@ -77,35 +76,37 @@ class LowerBound(Claim):
 
 
 class Witnessed(LowerBound):
-    """The witness is as large as the closed form says, and so is what the table of all answers shows."""
+    """A bound whose closed form must equal the size of a witness and the count in the table of all answers."""
 
     @abstractmethod
     def witness(self, length: int) -> Witness: ...
 
     @abstractmethod
     def form(self, length: int) -> Form:
-        """The inputs of the table."""
+        """The inputs of the table of all answers."""
 
     @abstractmethod
-    def counted(self, length: int) -> int: ...
+    def counted(self, length: int) -> int:
+        """The number of states that the table shows."""
 
     def mistakes(self, length: int) -> list[str]:
-        said = self.states(length)
-        found = {"in the table": self.counted(length), "in the witness": self.witness(length).size}
-        wrong = [f"there are {count:,} {where}, not {said:,}" for where, count in found.items() if count != said]
-        confused = self.witness(length).check_all().wrong
+        states, witness = self.states(length), self.witness(length)
+        counts = {"in the table": self.counted(length), "in the witness": witness.size}
+        wrong = [f"there are {count:,} {where}, not {states:,}" for where, count in counts.items() if count != states]
+        confused = witness.check_all().wrong
         return wrong + ([f"{confused:,} pairs could be confused"] if confused else [])
 
     def examine(self, length: int, rng: Rng, inputs: int) -> Examined:
-        seen = self.witness(length).check(rng, inputs)
-        return seen if self.witness(length).size == self.states(length) else seen._replace(wrong=seen.inputs)
+        witness = self.witness(length)
+        seen = witness.check(rng, inputs)
+        return seen if witness.size == self.states(length) else seen._replace(wrong=seen.inputs)
 
 
 # -- recurrent machines --------------------------------------------------------------------------------------------
 
 
 class RecurrentBound(Witnessed):
-    """Prefixes of one length that suffixes tell apart."""
+    """The states are prefixes of one length that suffixes tell apart."""
 
     @abstractmethod
     def witness(self, length: int) -> Prefixes: ...
@@ -115,7 +116,7 @@ class RecurrentBound(Witnessed):
 
 
 class LookupBits(RecurrentBound):
-    """A recurrent machine that does index lookup over N symbols of an alphabet S carries at least N log2 |S| bits."""
+    """A recurrent machine that solves index lookup over N symbols of an alphabet S carries at least N log2 |S| bits."""
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 3"
     length: ClassVar[int] = 400
@@ -137,7 +138,7 @@ class LookupBits(RecurrentBound):
 
 
 class RecallBits(RecurrentBound):
-    """A recurrent machine that recalls one of N keys carries at least N bits; with V values, N log2 V."""
+    """A recurrent machine that recalls the value of one of N keys carries at least N bits; with V values, N log2 V."""
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Proposition 9"
     length: ClassVar[int] = 200
@@ -166,7 +167,7 @@ class RecallBits(RecurrentBound):
 
 
 class MqarBits(RecallBits):
-    """A recurrent machine that does multi-query recall over N/2 pairs carries at least N/2 bits; with V values,
+    """A recurrent machine that solves multi-query recall over N/2 pairs carries at least N/2 bits; with V values,
     (N/2) log2 V."""
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 8"
@@ -183,7 +184,7 @@ class MqarBits(RecallBits):
 
 
 class NeighbourBits(RecurrentBound):
-    """A recurrent machine that finds the nearest of N/2 points carries at least N/2 bits: their labels."""
+    """A recurrent machine that finds the label of the nearest of N/2 points carries at least N/2 bits: all labels."""
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 8"
     length: ClassVar[int] = 100
@@ -207,7 +208,7 @@ class NeighbourBits(RecurrentBound):
 
 
 class Halves(Witnessed):
-    """Two strings of N/2 bits with a # between."""
+    """Inputs are two strings of N/2 bits with a # between them."""
 
     length: ClassVar[int] = 400
     largest: ClassVar[int] = 16_000
@@ -238,7 +239,7 @@ class EqualityBits(Halves, RecurrentBound):
 
 
 class OneLayerBound(Witnessed):
-    """A fooling set of a partition of the positions."""
+    """The states are a fooling set for a partition of the positions."""
 
     @abstractmethod
     def witness(self, length: int) -> Fooling: ...
@@ -254,7 +255,7 @@ class OneLayerBound(Witnessed):
 
 
 class EqualityLayer(Halves, OneLayerBound):
-    """One layer of attention that decides whether two strings of N/2 bits are equal passes on at least N/2 bits."""
+    """One layer of attention that decides whether two strings of N/2 bits are equal must pass on at least N/2 bits."""
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 12"
 
@@ -266,7 +267,8 @@ class EqualityLayer(Halves, OneLayerBound):
 
 
 class DisjointnessLayer(Halves, OneLayerBound):
-    """One layer of attention that decides whether two sets among N/2 things meet passes on at least N/2 bits."""
+    """One layer of attention that decides whether two subsets of N/2 things are disjoint must pass on at least N/2
+    bits."""
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 4, with Kushilevitz and Nisan 1997"
 
@@ -278,7 +280,7 @@ class DisjointnessLayer(Halves, OneLayerBound):
 
 
 class DyckLayer(OneLayerBound):
-    """One layer of attention that recognises Dyck-(2,2) passes on at least N - 1 bits between odd and even
+    """One layer of attention that recognises Dyck-(2,2) must pass on at least N - 1 bits between the odd and the even
     positions."""
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 5"

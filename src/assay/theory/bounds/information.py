@@ -1,7 +1,7 @@
-"""How many bits a recurrent machine must carry, in closed form, and how well it can do with fewer.
+"""The bits that a recurrent machine must carry, in closed form, and the best accuracy with fewer.
 
-What a machine carries after a prefix must tell all prefixes apart that some suffix tells apart (Theorem 2). Lengths are
-the N of the source: symbols of a string, pairs to recall, tokens elsewhere; `Need` says how many tokens that is.
+The state after a prefix must distinguish all prefixes that some suffix tells apart (Theorem 2). Lengths are the N of
+the source: symbols of a string, pairs to recall, or tokens; `Need` gives the number of tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SOME_CUTS = 250
 
 
 def bits_for(states: int) -> int:
-    """The least whole number of bits with so many states.
+    """The least number of bits that distinguish this many states.
 
     >>> bits_for(1), bits_for(8), bits_for(9)
     (0, 3, 4)
@@ -47,23 +47,23 @@ def bits_of_power(base: int, exponent: int) -> int:
 
 
 class Need(NamedTuple):
-    """The bits that every recurrent machine must carry at some moment, even one whose updates depend on the time."""
+    """The bits that every recurrent machine must carry at some time, even if its updates depend on the time."""
 
     bits: int
-    cut: int  # tokens read by then
+    cut: int  # tokens read until then
     tokens: int  # of the whole input
-    inputs: str  # which of them count
+    inputs: str  # the inputs that the bound uses
     source: str
-    invariant: int = 0  # the bits where updates do not depend on the time and shorter inputs count too (Lemma 4)
+    invariant: int = 0  # the bits if updates do not depend on the time and shorter inputs count too (Lemma 4)
 
 
 @singledispatch
 def one_way(task: Task, length: int) -> Need | None:
-    """What a recurrent machine needs for inputs of length N; None where no closed form is known."""
+    """The bits that a recurrent machine needs for inputs of length N; None if no closed form is known."""
     return None
 
 
-# -- tasks that ask for what was said ------------------------------------------------------------------------------
+# -- tasks that ask for a part of the input ------------------------------------------------------------------------
 
 
 @one_way.register
@@ -81,7 +81,7 @@ def _(task: Equality | EqualityNcp | Disjointness, length: int) -> Need:
 
 
 def _as_drawn(task: Task) -> str:
-    """What is drawn may take less than what may be asked."""
+    """A remark if the inputs that the task draws need fewer bits."""
     if not isinstance(task, EqualityOne):
         return ""
     return f"; as drawn, with one symbol changed, a checksum of {bits_for(task.alphabet)} bits does"
@@ -117,7 +117,7 @@ def _(task: NearestNeighbour, length: int) -> Need:
     return Need(n, 2 * n, 2 * n + 1, inputs, "Theorem 8")
 
 
-# -- tasks that follow a state -------------------------------------------------------------------------------------
+# -- tasks that track a state --------------------------------------------------------------------------------------
 
 
 @one_way.register
@@ -133,7 +133,7 @@ def _(task: RegularTask | WordProblem | BoundedDyck | FlipFlop, length: int) -> 
 
 @one_way.register
 def _(task: ModularArithmetic, length: int) -> Need | None:
-    """A digit and an operator more tell all sums of finished terms, and all current terms, apart."""
+    """An operator and a digit tell apart all pairs of the sum of the finished terms and the current term."""
     return Need(bits_for(task.n**2), 3, length, "digits and operators in turn", "Theorem 2") if length >= 5 else None
 
 
@@ -143,7 +143,7 @@ def _following(task: Task, length: int) -> Need:
 
 
 def _cuts(length: int) -> list[int]:
-    """All of them; of a long input some: a bound at any cut is a bound."""
+    """All cuts, or some cuts of a long input: a bound at any cut is a bound."""
     spread = (length * i // SOME_CUTS for i in range(SOME_CUTS))
     return sorted({*range(1, length)[:SOME_CUTS], *range(1, length)[-SOME_CUTS:], *spread} - {0})
 
@@ -152,17 +152,17 @@ def _cuts(length: int) -> list[int]:
 
 
 class Split(NamedTuple):
-    """The bits that two must exchange who hold the tokens of a partition: what one layer of attention must pass on."""
+    """The bits that two parties must exchange if each holds a part of the tokens; one layer must pass on as many."""
 
     bits: int
     tokens: int
-    parts: str  # whose tokens are whose
+    parts: str  # the partition of the tokens
     source: str
 
 
 @singledispatch
 def two_way(task: Task, length: int) -> Split | None:
-    """What two parties must exchange on inputs of length N; None where no large bound is known."""
+    """The bits that two parties must exchange on inputs of length N; None if no large bound is known."""
     return None
 
 
@@ -175,18 +175,18 @@ def _(task: Equality | Disjointness, length: int) -> Split:
 
 @two_way.register
 def _(task: BoundedDyck, length: int) -> Split | None:
-    """At depth 2 every word counts. Deeper, those of depth 1 do: an opening bracket and its own closing one in turn."""
+    """At depth 2 the bound uses every word; deeper, only words of depth 1: a bracket opens and closes at once."""
     k, pairs = task.k, length // 2
     words = k * (2 * k) ** (pairs - 1) if task.depth == 2 else k**pairs
-    odd = length % 2 == 1  # then there is no word
+    odd = length % 2 == 1  # no word has an odd length
     return None if odd or words == 1 else Split(bits_for(words), length, "odd and even positions", "Theorem 5")
 
 
 class OneLayer(NamedTuple):
-    """The least size of one layer of attention that passes some bits on."""
+    """The least size of one layer of attention that passes on this many bits."""
 
-    paper: int  # m H with 3 m (p + log2 N) H bits, as Theorem 4 states it
-    lean: int  # the width d = m H with d p + H (2 m p + 4 p + 2 log2 N) bits, which a protocol has that adds up
+    paper: int  # m H, from the 3 m (p + log2 N) H bits of Theorem 4
+    lean: int  # the width d = m H, from the d p + H (2 m p + 4 p + 2 log2 N) bits of the lean protocol
 
 
 def one_layer(bits: int, tokens: int, precision: int = 32, heads: int = 1) -> OneLayer:
@@ -203,9 +203,9 @@ def one_layer(bits: int, tokens: int, precision: int = 32, heads: int = 1) -> On
 
 
 def bits_at_error(length: int, alphabet: int, error: float) -> float:
-    """Fano: the bits that index lookup needs where a share of the answers may be wrong, over uniform inputs.
+    """The bits that index lookup needs if this share of the answers may be wrong, over uniform inputs (Fano).
 
-    N (log2 |S| - h2(error) - error log2(|S| - 1)): what is known of each symbol adds up to what is carried.
+    N (log2 |S| - h2(error) - error log2(|S| - 1)): the information about each symbol adds up to the bits of the state.
     """
     if error <= 0:
         return length * math.log2(alphabet)
@@ -214,12 +214,12 @@ def bits_at_error(length: int, alphabet: int, error: float) -> float:
 
 
 def best_accuracy(length: int, alphabet: int, bits: float) -> float:
-    """The share of right answers in uniform index lookup that no memory of so many bits surpasses.
+    """The largest share of right answers in uniform index lookup with a memory of this many bits.
 
     >>> [round(best_accuracy(400, 64, bits), 3) for bits in (100, 500, 1000, 2000, 2400)]
     [0.132, 0.364, 0.579, 0.907, 1.0]
     """
-    low, high = 0.0, 1 - 1 / alphabet  # the bits fall with the error, to none at mere guessing
+    low, high = 0.0, 1 - 1 / alphabet  # the bits fall with the error, to none when guessing
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (low, middle) if bits_at_error(length, alphabet, middle) <= bits else (middle, high)

@@ -1,4 +1,4 @@
-"""Claims about finite memories: what they say to a cut, to an automaton, and how well too small a one can do."""
+"""Claims about finite memories: automata, the accuracy of a memory that is too small, and the state as a message."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from assay.tasks.regular import Parity
 from assay.theory.bounds.claims import LowerBound
 from assay.theory.bounds.information import best_accuracy
 from assay.theory.bounds.residuals import automaton
-from assay.theory.bounds.tables import Form, answers, learned, prefixes_told_apart
+from assay.theory.bounds.tables import Form, answers, inferred, prefixes_told_apart
 from assay.theory.claim import NOTHING, CheckResult, Claim, Examined, strings
 
 
 class AutomatonBits(LowerBound):
-    """A recurrent machine with the same update at every step that equals an automaton of n states carries at least
-    log2 n bits; here A_5, 60 states.
+    """A recurrent machine with the same update at every step that computes a minimal automaton of n states carries at
+    least log2 n bits; here the automaton of A_5, with 60 states.
 
-    The automaton is learned from the oracle alone: any two of its states have got different answers.
+    The automaton is inferred from the oracle alone: any two of its states get different answers after some suffix.
     """
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Lemma 4"
     length: ClassVar[int] = 100
     largest: ClassVar[int] = 10_000
     small: ClassVar[tuple[int, ...]] = (3,)
-    suffixes: ClassVar[int] = 1  # symbols that are enough to tell any two states apart
+    suffixes: ClassVar[int] = 1  # symbols that suffice to tell any two states apart
 
     def task(self, length: int) -> A5 | BoundedDyck:
         return A5()
@@ -47,27 +47,27 @@ class AutomatonBits(LowerBound):
         return automaton(self.task(length)).minimal[0]
 
     def mistakes(self, length: int) -> list[str]:
-        count, said = len(learned(self.task(length), self.suffixes).words), self.states(length)
-        return [] if count == said else [f"there are {count} states, not {said}"]
+        count, states = len(inferred(self.task(length), self.suffixes).words), self.states(length)
+        return [] if count == states else [f"there are {count} states, not {states}"]
 
     def examine(self, length: int, rng: Rng, inputs: int) -> Examined:
-        """Random strings of the task and of any symbols: so many states are enough."""
+        """The automaton answers random strings, drawn by the task and uniform: no more states are needed."""
         task, seen = self.task(length), NOTHING
-        small = learned(task, self.suffixes)
+        small = inferred(task, self.suffixes)
         for first in range(0, inputs, 1000):
             rows = rng.rows(min(1000, inputs - first), first)
-            some = len(rows.keys) // 2
+            half = len(rows.keys) // 2
             drawn = task.inputs(torch.full((len(rows.keys),), length), rows.child("drawn"))
-            drawn[:some] = rows.child("any").integers(length, len(task.symbols))[:some] + 1
+            drawn[:half] = rows.child("any").integers(length, len(task.symbols))[:half] + 1
             wrong = (small.answer(drawn)[:, -1] != task.solve(drawn)[:, -1]).sum()
             seen += Examined(len(drawn), int(wrong), math.inf)
         return seen
 
 
 class DyckBits(AutomatonBits):
-    """Dyck-(2,2) takes a recurrent machine 3 bits, and 3 are enough: 7 stacks and rejection.
+    """A recurrent machine needs 3 bits for Dyck-(2,2), and 3 bits are enough: there are 7 stacks, and rejection.
 
-    Even where updates may depend on the time: 6 of them are told apart after an even number of tokens.
+    This holds even if updates may depend on the time: after an even number of tokens 6 of the 8 are told apart.
     """
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Lemma 4"
@@ -89,11 +89,11 @@ class DyckBits(AutomatonBits):
 
 
 class LookupAccuracy(LowerBound):
-    """With fewer than N log2 |S| bits a recurrent machine answers at most a certain share of uniform index lookups, by
-    Fano's inequality.
+    """With fewer than N log2 |S| bits, a recurrent machine answers at most the share of uniform index lookups that
+    Fano's inequality allows.
 
-    At small lengths no memory at all, of all there are, does better. At the length asked for one that keeps the first
-    symbols and guesses the others does not.
+    At small lengths every possible memory is tried, and none does better. At the length of the check, a memory that
+    keeps the first symbols and guesses the others does not do better.
     """
 
     source: ClassVar[str] = "own"
@@ -121,13 +121,13 @@ class LookupAccuracy(LowerBound):
     def examine(self, length: int, rng: Rng, inputs: int) -> Examined:
         task = self.task(length)
         drawn = task.inputs(torch.full((inputs,), length + 1), rng.rows(inputs))
-        right, asked = task.solve(drawn)[:, -1], drawn[:, -1] - task.alphabet - 1
+        right, index = task.solve(drawn)[:, -1], drawn[:, -1] - task.alphabet - 1
         symbol_bits = math.log2(task.alphabet)
         wrong = 0
         for share in (0.25, 0.5, 0.75):
             kept = int(share * length)
-            said = torch.where(asked < kept, drawn.gather(1, asked[:, None])[:, 0] - 1, 0)
-            wrong += float((said == right).double().mean()) > self.ceiling(length, kept * symbol_bits)
+            answer = torch.where(index < kept, drawn.gather(1, index[:, None])[:, 0] - 1, 0)
+            wrong += float((answer == right).double().mean()) > self.ceiling(length, kept * symbol_bits)
         return Examined(inputs, wrong, math.inf)
 
     def note(self, length: int) -> str:
@@ -136,23 +136,23 @@ class LookupAccuracy(LowerBound):
 
 
 def best_of_all_memories(task: IndexLookup, length: int, bits: int) -> float:
-    """The best share of right answers, by trying every map from strings to so many bits with its best answers."""
+    """The best share of right answers of all maps from strings to this many bits, each with its best answers."""
     symbols, index = torch.arange(1, task.alphabet + 1), torch.arange(1, length + 1)
-    asked = answers(task, Form((symbols,) * length + (task.alphabet + index,)))[:, -1].view(-1, length)
-    right = torch.nn.functional.one_hot(asked.long(), task.alphabet).double()  # [strings, places, symbols]
+    targets = answers(task, Form((symbols,) * length + (task.alphabet + index,)))[:, -1].view(-1, length)
+    right = torch.nn.functional.one_hot(targets.long(), task.alphabet).double()  # [strings, places, symbols]
     best = 0.0
-    for maps in (strings(2**bits, len(asked)) - 1).split(1 << 13):
+    for maps in (strings(2**bits, len(targets)) - 1).split(1 << 13):
         carried = torch.nn.functional.one_hot(maps, 2**bits).double()  # [maps, strings, memories]
         counts = torch.einsum("msc,spa->mcpa", carried, right).amax(-1).sum((1, 2))
-        best = max(best, float(counts.max()) / asked.numel())
+        best = max(best, float(counts.max()) / targets.numel())
     return best
 
 
 class RecurrentProtocol(Claim):
-    """Whoever holds a prefix can send a recurrent machine's state, m numbers of p bits, to whoever holds the suffix,
-    who then answers as the machine does.
+    """The state of a recurrent machine, m numbers of p bits, is a one-way protocol: one party reads a prefix and sends
+    the state, and the other party reads the suffix and answers as the machine does.
 
-    Checked with every recurrent model here: all that crosses the cut is a string of m p bits.
+    Checked with every recurrent model of the registry: a message of m p bits is all that crosses the cut.
     """
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 2"
@@ -188,7 +188,7 @@ class RecurrentProtocol(Claim):
 
     @torch.no_grad()
     def sent(self, model: Model, tokens: Tensor, cut: int) -> bool:
-        """Whether a message as long as the state says is enough to answer the suffixes."""
+        """Whether a message of as many bits as the state has is enough to answer the suffixes."""
         run = partial(Causal.forward, model)  # step by step: no kernel need be compiled
         whole, _ = run(tokens)
         _, state = run(tokens[:, :cut])
@@ -203,15 +203,15 @@ def _sent(leaf: Tensor) -> bool:
 
 
 def received(blank: State, message: bytes, cut: int) -> State:
-    """A state from a message; how many tokens were read is known to both."""
+    """A state from a message; both parties know the number of tokens read."""
     leaves, shape = pytree.tree_flatten(blank)
     numbers = bytearray(message)
-    made = []
+    filled = []
     for leaf in leaves:
         if _sent(leaf):
             size = leaf.numel() * leaf.element_size()
-            made.append(torch.frombuffer(numbers[:size], dtype=leaf.dtype).view(leaf.shape))
+            filled.append(torch.frombuffer(numbers[:size], dtype=leaf.dtype).view(leaf.shape))
             numbers = numbers[size:]
         else:
-            made.append(torch.full_like(leaf, cut))
-    return pytree.tree_unflatten(made, shape)
+            filled.append(torch.full_like(leaf, cut))
+    return pytree.tree_unflatten(filled, shape)

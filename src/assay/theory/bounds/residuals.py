@@ -1,7 +1,7 @@
-"""How many prefixes must be told apart at a cut: finite automata and counters, in closed form or nearly so.
+"""The number of prefixes that must be told apart at a cut, for finite automata and counters.
 
-Two prefixes of the same length must be told apart where some suffix gets two different answers behind them. What is
-answered at the prefix itself does not count: a machine that sees the last symbol beside its state may say that already.
+Two prefixes of the same length must be told apart if some suffix gets different answers after them. The answers at the
+prefix itself do not count, since a machine may compute them from its state and the last symbol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from assay.tasks.task import Task
 
 @singledispatch
 def told_apart(task: Task, before: int, after: int) -> int:
-    """Classes of the strings of `before` symbols with regard to those of `after` more; both at least 1."""
+    """The number of classes of strings of `before` symbols that suffixes of `after` symbols tell apart; both at least
+    1."""
     raise NotImplementedError
 
 
@@ -34,8 +35,8 @@ def told_apart(task: Task, before: int, after: int) -> int:
 
 @told_apart.register
 def _(task: Dyck1, before: int, after: int) -> int:
-    """A depth is told from a greater one by closing all that is open: those beyond `after` are one class."""
-    return _depths(1, before, after) + 1  # and the dead
+    """Closing all open brackets tells a depth from greater depths, so all depths beyond `after` are one class."""
+    return _depths(1, before, after) + 1  # one more class: dead
 
 
 @told_apart.register
@@ -45,27 +46,29 @@ def _(task: Shuffle, before: int, after: int) -> int:
 
 @told_apart.register
 def _(task: ResetDyck1, before: int, after: int) -> int:
-    """A reset earlier or later gives any depth, even or odd."""
+    """A reset can come at any position, so a depth may be even or odd."""
     return min(before, after + 1) + 1 + 1
 
 
 def _depths(k: int, before: int, after: int) -> int:
-    """Depths of k bracket types whose sum is `before`, less an even number, each counted up to `after` + 1.
+    """The number of tuples of depths of k bracket types that sum to `before` minus an even number, each depth capped at
+    `after` + 1.
 
-    Where some are beyond `after`, these make up for any sum, even or odd.
+    If some depths are capped, the sum may be even or odd.
     """
-    one = after + 1
-    beyond = (comb(k, some) * _small(_up_to, k - some, one, before - some * one) for some in range(1, k + 1))
-    return _small(_every_other, k, one, before) + sum(beyond)
+    cap = after + 1
+    capped = (comb(k, count) * _small(_up_to, k - count, cap, before - count * cap) for count in range(1, k + 1))
+    return _small(_every_other, k, cap, before) + sum(capped)
 
 
 def _up_to(k: int, total: int) -> int:
-    """How many rows of k whole numbers sum to at most this."""
+    """The number of k-tuples of natural numbers with a sum of at most `total`."""
     return comb(total + k, k)
 
 
 def _every_other(k: int, total: int) -> int:
-    """How many rows of k whole numbers sum to this, or an even number less: x^total of 1 / ((1 - x)^k (1 - x^2)).
+    """The number of k-tuples of natural numbers with the sum `total` minus an even number: the coefficient of x^total
+    in 1 / ((1 - x)^k (1 - x^2)).
 
     >>> _every_other(1, 4), _every_other(2, 3)
     (3, 6)
@@ -74,21 +77,21 @@ def _every_other(k: int, total: int) -> int:
 
 
 def _small(rows: Callable[[int, int], int], k: int, below: int, total: int) -> int:
-    """The same with every number below a bound, by inclusion and exclusion of those that are not."""
+    """The same count with every number below a bound, by inclusion and exclusion."""
     over = range(min(k, total // below) + 1)
     return sum((1 - i % 2 * 2) * comb(k, i) * rows(k, total - i * below) for i in over)
 
 
 @told_apart.register
 def _(task: EqualCounts, before: int, after: int) -> int:
-    """Besides a^t and the dead (whom the complete word joins): how many of the current letter are still to come.
+    """The classes are a^t, dead (with the complete word), and the number r of current letters that must still follow.
 
-    Letter number p stands in a prefix of t = p n + l symbols, and r = n - l = (p + 1) n - t more must follow. Two such
-    r are told apart by the smaller; those beyond `after` are one class.
+    A prefix of t = p n + l symbols ends in letter number p, and r = n - l = (p + 1) n - t. The smaller of two numbers r
+    tells them apart; all r beyond `after` are one class.
     """
     classes = 2
     for p in range(1, len(task.letters)):
-        least, most = before // (p + 1) + 1, (before - (p == 1)) // p  # n with r >= 1, and l >= 0 (>= 1 behind a^n)
+        least, most = before // (p + 1) + 1, (before - (p == 1)) // p  # n with r >= 1, and l >= 0 (>= 1 after a^n)
         seen = (before + after) // (p + 1)  # n with r <= after
         classes += max(0, min(most, seen) - least + 1) + (most > max(seen, least - 1))
     return classes
@@ -109,15 +112,20 @@ def automaton(task: RegularTask | WordProblem | BoundedDyck | FlipFlop) -> Autom
 
 
 class Automaton:
-    """The states of a Moore machine, and when they are told apart."""
+    """The states of a Moore machine, and the lengths at which they are told apart."""
 
     def __init__(self, machine: Machine, at_the_end: bool) -> None:
         self.moves = moves = machine.moves
+<<<<<<< HEAD
         next_said = machine.outputs[moves]
         first = _numbered(next_said)
+=======
+        next_answers = machine.says[moves]
+        first = _numbered(next_answers)
+>>>>>>> w-theory
         self.reached = Unrolled(torch.arange(len(moves)) == machine.start, self._step)
-        self.within = Unrolled(first, lambda told: _numbered(torch.cat([next_said, told[moves]], dim=1)))
-        self.exactly = Unrolled(first, lambda told: _numbered(told[moves])) if at_the_end else self.within
+        self.within = Unrolled(first, lambda classes: _numbered(torch.cat([next_answers, classes[moves]], dim=1)))
+        self.exactly = Unrolled(first, lambda classes: _numbered(classes[moves])) if at_the_end else self.within
 
     def _step(self, reached: Bool[Tensor, "states"]) -> Bool[Tensor, "states"]:
         return torch.zeros_like(reached).index_fill(0, self.moves[reached].flatten(), value=True)
@@ -127,9 +135,9 @@ class Automaton:
 
     @cached_property
     def minimal(self) -> tuple[int, int]:
-        """How many states strings of any length tell apart, and the length from which on they all are.
+        """The number of states that strings of any length tell apart, and the least length that tells all apart.
 
-        These are the states of the minimal automaton that answers on its moves.
+        These are the states of the minimal Mealy machine, which answers on its moves.
         """
         ever = torch.zeros(len(self.moves), dtype=torch.bool)
         for before in count():
@@ -141,30 +149,30 @@ class Automaton:
 
 
 class Unrolled:
-    """start, step(start), step(step(start)), ...: once it has come back to itself, nothing new is computed.
+    """The sequence start, step(start), step(step(start)), ...; nothing is computed once it repeats.
 
     >>> Unrolled(torch.tensor(0), lambda x: (x + 1) % 3)(10**6)
     tensor(1)
     """
 
     def __init__(self, start: Tensor, step: Callable[[Tensor], Tensor]) -> None:
-        self.step, self.seen, self.places = step, [start], {start.numpy().tobytes(): 0}
+        self.step, self.seen, self.index = step, [start], {start.numpy().tobytes(): 0}
         self.period = 0
 
     def __call__(self, n: int) -> Tensor:
         while n >= len(self.seen) and not self.period:
             new = self.step(self.seen[-1])
-            place = self.places.setdefault(new.numpy().tobytes(), len(self.seen))
-            if place == len(self.seen):
+            first = self.index.setdefault(new.numpy().tobytes(), len(self.seen))
+            if first == len(self.seen):
                 self.seen.append(new)
             else:
-                self.period = len(self.seen) - place
+                self.period = len(self.seen) - first
         if n >= len(self.seen):
             n = len(self.seen) - self.period + (n - len(self.seen)) % self.period
         return self.seen[n]
 
 
 def _numbered(rows: Int[Tensor, "states columns"]) -> Int[Tensor, "states"]:
-    """Equal rows get equal numbers, in the order in which they first come."""
+    """Number the distinct rows in the order of their first occurrence."""
     number: dict[bytes, int] = {}
     return torch.tensor([number.setdefault(row.tobytes(), len(number)) for row in rows.numpy()])

@@ -1,4 +1,4 @@
-"""How large a machine must be for a task: the bits needed, who has them at which width, and what is not known."""
+"""How large a model must be for a task: the bits it needs, its least width, and known explicit weights."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from assay.theory.bounds.tables import Form, every_other, prefixes_told_apart, r
 from assay.theory.claim import Construction
 from assay.theory.registry import CLAIMS, named_claim
 
-TABLE = 1 << 12  # inputs of a table that is made in no time
-ENTRIES = 1 << 10  # of an automaton's table from which weights are made in no time
-BUILT = 4096  # the N up to which weights are made in no time, also where checking them would take long
+TABLE = 1 << 12  # inputs of a table that is computed in a moment
+ENTRIES = 1 << 10  # of the table of an automaton whose weights are built in a moment
+BUILT = 4096  # the N up to which weights are built in a moment, even if checking them takes long
 
 
 @dataclass(frozen=True)
 class Size:
-    """One architecture: the bits that it must have, its smallest width with so many, and what explicit weights take."""
+    """One model: the bits that it must have, its least width with this many, and the size of explicit weights."""
 
     model: str
     layers: int
-    bits: int | None  # that it must carry; of one layer of attention, that it must pass on
-    width: int | None  # the smallest that can
+    bits: int | None  # that it must carry; for one layer of attention, that it must pass on
+    width: int | None  # the least with this many bits
     claim: str | None  # the narrowest construction, its width, its layers, and the bits of its numbers
     claim_width: int | None
     claim_layers: int | None
@@ -50,7 +50,7 @@ class Size:
 
 
 def sizes(task: Task, length: int, precision: int = 32) -> list[Size]:
-    """Every model with its usual layers and heads, on inputs of length N as the source counts it; see `Need`."""
+    """A row for every model with its usual layers and heads; the length N is counted as in `Need`."""
     need = needed(task, length)
     built = list(constructions(task, length if need is None else need.tokens))
     rows = [_one_layer(two_way(task, length) or small_split(task, length), need, precision, built)]
@@ -61,7 +61,7 @@ def sizes(task: Task, length: int, precision: int = 32) -> list[Size]:
 
 
 def curves(task: str | Task, lengths: Iterable[int], precision: int = 32) -> list[dict[str, Any]]:
-    """The bits that a task needs and those that every model has at its usual size, as plain data."""
+    """The bits that a task needs and the bits that every model has at its usual size, as plain data."""
     task = named_task(task) if isinstance(task, str) else task
     machines = {name: Recipe(name).parts() for name in MODELS.entries}
     rows = []
@@ -76,13 +76,13 @@ def curves(task: str | Task, lengths: Iterable[int], precision: int = 32) -> lis
 
 
 def needed(task: Task, length: int) -> Need | None:
-    """In closed form, or else from the whole table of a shorter length; None for real inputs without a closed form."""
+    """The bits needed: in closed form, or from the table of a shorter length; None for real inputs without either."""
     if length < 1:
         raise BadInput(f"{task.kind} has no length {length}: at least 1")
     need = one_way(task, length)
     if need is not None or task.features:
         return need
-    fits = [n for n in range(1, length + 1) if len(task.symbols) ** n <= TABLE][-2:]  # some tasks ask at even lengths
+    fits = [n for n in range(1, length + 1) if len(task.symbols) ** n <= TABLE][-2:]  # some tasks need an even length
     if not fits:  # too many symbols for a table of any length
         return None
     counted = {n: prefixes_told_apart(task, Form.any_string(task, n)) for n in fits}
@@ -92,17 +92,18 @@ def needed(task: Task, length: int) -> Need | None:
 
 
 def small_split(task: Task, length: int) -> Split | None:
-    """What two must exchange, by the ranks of the whole table of a short length: halves, or every other token."""
+    """The bits that two parties must exchange, from the table of a short length; they hold halves or every other
+    token."""
     fits = [n for n in range(2, length + 1) if len(task.symbols) ** n <= TABLE] if task.symbols else []
     if not fits or task.features:
         return None
     n = fits[-1]
-    found = []
+    splits = []
     for parts, first in (("halves", torch.arange(n) < n // 2), ("odd and even positions", every_other(n))):
         with suppress(BadInput):  # the task does not ask at the end of each string
             total = sum(ranks(task, Form.any_string(task, n), first).values())
-            found.append(Split((total - 1).bit_length(), n, parts, f"ranks at length {n}"))
-    return max(found, key=lambda split: split.bits, default=None)
+            splits.append(Split((total - 1).bit_length(), n, parts, f"ranks at length {n}"))
+    return max(splits, key=lambda split: split.bits, default=None)
 
 
 # -- the rows ------------------------------------------------------------------------------------------------------
@@ -118,7 +119,7 @@ def _recurrent(recipe: Recipe, need: Need | None, precision: int, built: list[Bu
 
 
 def _growing(recipe: Recipe, need: Need | None, precision: int, built: list[Built]) -> Size:
-    """What attends keeps all that it has read: a cut asks for little."""
+    """A model with attention keeps all that it has read, so a cut demands little."""
     known = "its cache grows with N; for more than one layer communication gives no bound (Lemma 5)"
     width = None if need is None else recipe.width_with(-(-need.bits // precision), need.cut)
     return _size(recipe, None if need is None else need.bits, width, built, known)
@@ -126,7 +127,7 @@ def _growing(recipe: Recipe, need: Need | None, precision: int, built: list[Buil
 
 def _one_layer(split: Split | None, need: Need | None, precision: int, built: list[Built]) -> Size:
     recipe = Recipe("transformer", layers=1)
-    least = _growing(recipe, need, precision, [one for one in built if one.layers == 1])
+    least = _growing(recipe, need, precision, [weights for weights in built if weights.layers == 1])
     if split is None:
         return replace(least, known="its cache grows with N; no bound on one layer is known for this task")
     size = one_layer(split.bits, split.tokens, precision, heads=recipe.step)
@@ -136,20 +137,21 @@ def _one_layer(split: Split | None, need: Need | None, precision: int, built: li
 
 
 def _size(recipe: Recipe, bits: int | None, width: int | None, built: list[Built], known: str) -> Size:
-    """With the narrowest construction, if there is one; if not, whether enough bits are enough is not known."""
-    claim = min((one for one in built if one.model == recipe.name), key=lambda one: one.width, default=None)
+    """A row with the narrowest construction; without one it is not known whether enough bits are enough."""
+    same_model = (weights for weights in built if weights.model == recipe.name)
+    claim = min(same_model, key=lambda weights: weights.width, default=None)
     layers = len(recipe.stack().mixers)
     if claim is None:
         return Size(recipe.name, layers, bits, width, None, None, None, None, known)
-    found = claim.claim, claim.width, claim.layers, claim.precision
-    return Size(recipe.name, layers, bits, width, *found, known)
+    weights = claim.claim, claim.width, claim.layers, claim.precision
+    return Size(recipe.name, layers, bits, width, *weights, known)
 
 
-# -- the smallest width that carries so much -----------------------------------------------------------------------
+# -- the least width that carries enough bits ----------------------------------------------------------------------
 
 
 class Recipe:
-    """A named model at any width, with its usual layers unless given."""
+    """A named model at any width, with its usual number of layers unless given."""
 
     def __init__(self, name: str, layers: int | None = None) -> None:
         self.name, self.options = name, {} if layers is None else {"layers": layers}
@@ -160,13 +162,13 @@ class Recipe:
         return stack
 
     def parts(self, **width: int) -> list[MixerLayer]:
-        """Its mixers: they carry all that is carried."""
+        """Its mixers, which hold the whole state."""
         stack = self.stack(**width)
         return [mixer.build(stack.width, Rng.seeded(0)) for mixer in stack.mixers]
 
     @cached_property
     def step(self) -> int:
-        """Its widths are the multiples of this: equal heads, and of an even size where they turn."""
+        """Its widths are the multiples of this: heads have equal sizes, and even sizes if they rotate."""
         mixers = self.stack().mixers
         return math.lcm(*(getattr(mixer, "heads", 1) * (2 if _turns(mixer) else 1) for mixer in mixers))
 
@@ -180,11 +182,11 @@ class Recipe:
 
     @property
     def timed(self) -> bool:
-        """Whether its updates depend on the time."""
+        """Whether its updates depend on the position."""
         return self.stack().positions != "none" or any(map(_turns, self.stack().mixers))
 
     def width_with(self, floats: int, cut: int) -> int:
-        """The smallest width that carries so many numbers over a cut; they are a polynomial of degree 2 in it."""
+        """The least width whose state has this many numbers at a cut; their number is quadratic in the width."""
         one, two, three = (sum(part.state_floats(cut) for part in parts) for parts in self.small)
 
         def carried(steps: int) -> int:
@@ -203,7 +205,7 @@ def _turns(mixer: Mixer) -> bool:
 
 
 class Built(NamedTuple):
-    """Explicit weights in a model."""
+    """The explicit weights of a claim, in a model."""
 
     claim: str
     model: str
@@ -213,7 +215,7 @@ class Built(NamedTuple):
 
 
 def constructions(task: Task, tokens: int) -> Iterator[Built]:
-    """What the claims have for this task at this length."""
+    """The constructions for this task at this length."""
     for name in CLAIMS.entries:
         for claim in _versions(name, task):
             length = _length(claim, task, tokens)
@@ -225,7 +227,7 @@ def constructions(task: Task, tokens: int) -> Iterator[Built]:
 
 
 def _versions(name: str, task: Task) -> Iterator[Construction]:
-    """A claim as it is, and for the task asked about where it takes one and the table of that is small."""
+    """A construction with its default options, and with the task as its option if its automaton is small."""
     kind = CLAIMS.load(name)
     if not issubclass(kind, Construction):
         return
@@ -238,30 +240,30 @@ def _versions(name: str, task: Task) -> Iterator[Construction]:
 
 
 def _length(claim: Construction, task: Task, tokens: int) -> int | None:
-    """The least N at which a construction reads so many tokens of this task; None where there is none."""
+    """The least N at which a construction reads this many tokens of this task; None if there is none."""
     if claim.task(claim.length).kind != task.kind:
         return None
     for length in range(1, max(BUILT, claim.largest) + 1):
         if claim.tokens(length) >= tokens:
-            with suppress(BadInput):  # a length that it does not have
+            with suppress(BadInput):  # the claim may not have this length
                 claim.check_length(length)
                 return length if _same(claim, task, length) else None
     return None
 
 
 def _same(claim: Construction, task: Task, length: int) -> bool:
-    """Whether a construction is for this task: alike in all but what grows with the length."""
-    mine, longer, yours = (one.plain() for one in (claim.task(length), claim.task(2 * length), task))
-    return all(mine[field] == yours[field] for field in mine if mine[field] == longer[field])
+    """Whether a construction is for this task: all options are equal but those that grow with the length."""
+    own, longer, other = (a_task.plain() for a_task in (claim.task(length), claim.task(2 * length), task))
+    return all(own[field] == other[field] for field in own if own[field] == longer[field])
 
 
 def architecture(model: Model) -> str:
-    """The named model that has the same mixers."""
+    """The named model with the same mixers."""
     mixers = {_rule(block.mixer) for block in model.blocks}
     named = (name for name in MODELS.entries if {_rule(part) for part in Recipe(name).small[0]} == mixers)
     return next(named, "hybrid")
 
 
 def _rule(part: Any) -> tuple[type, int, bool]:
-    """What tells mixers of different models apart; those of the delta rule have one class."""
+    """What distinguishes the mixers of different models; several models share the class of the delta rule."""
     return type(part), getattr(part, "beta_range", 1), getattr(part, "steps", 1) > 1

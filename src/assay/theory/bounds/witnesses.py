@@ -1,6 +1,6 @@
-"""Witnesses of lower bounds: sets of inputs, too many for few bits, that the oracle itself shows to be what they are.
+"""Witnesses of lower bounds: sets of inputs that the oracle shows to be distinct, so that few bits cannot hold them.
 
-A member is a row of digits, each below a base of its own; so a set can be as large as the bound and is never written
+A member is a row of digits, each digit with its own base, so a set can be as large as the bound without being written
 out. `check` asks the oracle about random pairs of members, `check_all` about every pair.
 """
 
@@ -28,14 +28,14 @@ from assay.theory.claim import NOTHING, Examined
 from assay.theory.codes import trace_code
 
 Digits = Int[Tensor, "rows places"]
-PAIRS = 1000  # looked at in one go
+PAIRS = 1000  # in one batch
 
 
 @dataclass(frozen=True, eq=False)
 class Witness(ABC):
-    """Members by their digits, and how to see that two of them cannot be confused."""
+    """A set of members, and a test that two of them cannot be confused."""
 
-    asks: ClassVar[int]  # inputs of which the oracle is asked to see that
+    asks: ClassVar[int]  # the number of inputs that the oracle answers for one pair
     task: Task
     bases: tuple[int, ...]
 
@@ -45,10 +45,10 @@ class Witness(ABC):
 
     @abstractmethod
     def confused(self, i: Digits, j: Digits) -> Bool[Tensor, "rows"]:
-        """Of each pair of members whether the answers do not show that they differ."""
+        """For each pair of members, whether the answers fail to show that they differ."""
 
     def check(self, rng: Rng, inputs: int) -> Examined:
-        """Random pairs; in every second one the members differ in one digit only."""
+        """Check random pairs; in every second pair the members differ in one digit only."""
         seen, pairs = NOTHING, inputs // self.asks
         for first in range(0, pairs, PAIRS):
             rows = rng.rows(min(PAIRS, pairs - first), first)
@@ -76,23 +76,23 @@ class Witness(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Prefixes(Witness):
-    """Prefixes, and for any two of them a suffix behind which the answers differ: so a recurrent machine must carry
-    log2 of their number in bits."""
+    """Prefixes, and for any two of them a suffix whose answers differ: a recurrent machine must carry log2 of their
+    number in bits."""
 
     asks: ClassVar[int] = 2
     prefix: Callable[[Digits], Tensor]
     suffix: Callable[[Digits, Digits], Tensor]
 
     def confused(self, i: Digits, j: Digits) -> Bool[Tensor, "rows"]:
-        behind, cut = self.suffix(i, j), self.prefix(i).shape[1]
-        one, other = (self.task.solve(torch.cat([self.prefix(x), behind], dim=1))[:, cut:] for x in (i, j))
+        suffix, cut = self.suffix(i, j), self.prefix(i).shape[1]
+        one, other = (self.task.solve(torch.cat([self.prefix(x), suffix], dim=1))[:, cut:] for x in (i, j))
         return ~((one != other) & (one != IGNORE) & (other != IGNORE)).any(1)
 
 
 @dataclass(frozen=True, eq=False)
 class Fooling(Witness):
-    """Inputs with the same answer; of any two, crossed over between the parties' positions, one has another answer. So
-    the parties must exchange log2 of their number in bits."""
+    """A fooling set: inputs with the same answer such that for any two of them, exchanging one party's positions
+    between them changes the answer of at least one. So two parties must exchange log2 of their number in bits."""
 
     asks: ClassVar[int] = 4
     member: Callable[[Digits], Tensor]
@@ -118,7 +118,7 @@ def first_difference(i: Digits, j: Digits) -> Int[Tensor, "rows 1"]:
 
 
 def strings_looked_up(task: IndexLookup, length: int) -> Prefixes:
-    """Every string; the index of the first symbol in which two differ tells them apart."""
+    """Every string; the index of the first difference tells two apart."""
 
     def index(i: Digits, j: Digits) -> Tensor:
         return task.alphabet + 1 + first_difference(i, j)
@@ -127,7 +127,7 @@ def strings_looked_up(task: IndexLookup, length: int) -> Prefixes:
 
 
 def values_recalled(task: Recall | MultiQueryRecall, pairs: int) -> Prefixes:
-    """The first keys in order, with any values; the first key with two values tells two apart."""
+    """The first keys in order, with any values; the first key with different values tells two apart."""
     keys = torch.arange(1, pairs + 1)
 
     def bound(i: Digits) -> Tensor:
@@ -137,7 +137,7 @@ def values_recalled(task: Recall | MultiQueryRecall, pairs: int) -> Prefixes:
 
 
 def neighbours(task: NearestNeighbour, points: int) -> Prefixes:
-    """Points far from each other, with any labels; the first point with two labels tells two apart."""
+    """Points far from each other, with any labels; the first point with different labels tells two apart."""
     code, d = trace_code(points, gamma=1 - task.margin), task.dimension
     point = torch.nn.functional.pad(code.signs / code.k**0.5, (0, d + 2 - code.k))
     label = torch.eye(d + 2)[d:]
@@ -149,7 +149,7 @@ def neighbours(task: NearestNeighbour, points: int) -> Prefixes:
 
 
 def first_halves(task: Equality, length: int) -> Prefixes:
-    """Every string; itself as the second half tells it from the others."""
+    """Every string; as the second half it tells itself from all others."""
     n, mark = length // 2, task.alphabet + 1
     return Prefixes(
         task, (task.alphabet,) * n, lambda i: i + 1, lambda i, j: torch.nn.functional.pad(i + 1, (1, 0), value=mark)
@@ -160,7 +160,7 @@ def first_halves(task: Equality, length: int) -> Prefixes:
 
 
 def halves(task: Equality | Disjointness, length: int, second: Callable[[Digits], Digits]) -> Fooling:
-    """x # y, where y is all that goes with x: x itself for equality, its complement for disjointness."""
+    """x # y, where y is x itself for equality and the complement of x for disjointness."""
     n = length // 2
 
     def joined(i: Digits) -> Tensor:
@@ -178,7 +178,7 @@ def complements(task: Disjointness, length: int) -> Fooling:
 
 
 def in_turn(task: BoundedDyck, length: int) -> Fooling:
-    """Words of depth 1: an opening bracket at every odd position, its own closing one behind it."""
+    """Words of depth 1: a bracket opens at every odd position and closes at the next."""
 
     def word(i: Digits) -> Tensor:
         return torch.stack([2 * i + 1, 2 * i + 2], dim=2).flatten(1)
@@ -187,10 +187,10 @@ def in_turn(task: BoundedDyck, length: int) -> Fooling:
 
 
 def nested(task: BoundedDyck, length: int) -> Fooling:
-    """Every word of depth 2 or less. Behind each odd position exactly one bracket is open.
+    """Every word of depth 2 or less: after each odd position exactly one bracket is open.
 
-    So a bracket opens; then a pair of positions opens and closes one inside it, or closes it and opens the next: 2 k
-    ways each; and at the end it closes. The odd positions say all of this, and so do the even ones.
+    First a bracket opens. Then each pair of positions opens and closes a bracket inside it, or closes it and opens the
+    next: 2 k ways. At the end it closes. The odd positions determine the word, and so do the even positions.
     """
     k, pairs = task.k, length // 2 - 1
 
