@@ -143,11 +143,7 @@ def _hadamard(rows: Float[Tensor, "rows k"]) -> Float[Tensor, "rows k"]:
     return rows
 
 
-<<<<<<< HEAD
-# -- other codes -------------------------------------------------------------------------------------------------------
-=======
 # -- other codes -----------------------------------------------------------------------------------------------------
->>>>>>> w-theory
 
 
 def random_signs(count: int, gamma: float, rng: Rng) -> Code:

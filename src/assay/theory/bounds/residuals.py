@@ -116,13 +116,8 @@ class Automaton:
 
     def __init__(self, machine: Machine, at_the_end: bool) -> None:
         self.moves = moves = machine.moves
-<<<<<<< HEAD
-        next_said = machine.outputs[moves]
-        first = _numbered(next_said)
-=======
-        next_answers = machine.says[moves]
+        next_answers = machine.outputs[moves]
         first = _numbered(next_answers)
->>>>>>> w-theory
         self.reached = Unrolled(torch.arange(len(moves)) == machine.start, self._step)
         self.within = Unrolled(first, lambda classes: _numbered(torch.cat([next_answers, classes[moves]], dim=1)))
         self.exactly = Unrolled(first, lambda classes: _numbered(classes[moves])) if at_the_end else self.within
