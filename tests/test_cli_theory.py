@@ -21,16 +21,16 @@ def assay(*words: str) -> Result:
 
 
 def test_a_claim_is_one_line_and_a_failure_is_exit_code_1():
-    good = assay("prove", "lookup-binary", "dyck-bits", "--length", "20")
+    good = assay("prove", "dyck-rnn", "dyck-bits", "--length", "20")
     assert good.exit_code == 0
     header, *lines = good.stdout.splitlines()
-    assert [line.split()[:3] for line in lines] == [["lookup-binary", "yes", "20"], ["dyck-bits", "yes", "20"]]
+    assert [line.split()[:3] for line in lines] == [["dyck-rnn", "yes", "20"], ["dyck-bits", "yes", "20"]]
     assert max(map(len, good.stdout.splitlines())) <= 100
     assert header.split() == ["claim", "holds", "N", "inputs", "width", "bits", "margin", "sec", "checked"]
-    bad = assay("prove", "lookup-quadratic", "--length", "64", "--numbers", "e4m3")
+    bad = assay("prove", "dyck-two-layers", "--length", "4", "--numbers", "fixed:1.1")
     assert bad.exit_code == 1
     assert "wrong" in bad.stdout
-    assert bad.stdout.splitlines()[1].split()[:6:5] == ["lookup-quadratic", "8"], "the bits of the format"
+    assert bad.stdout.splitlines()[1].split()[:6:5] == ["dyck-two-layers", "3"], "the bits of the format"
 
 
 def test_claims_as_json():

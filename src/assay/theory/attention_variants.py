@@ -5,20 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from assay.description import BadInput, suggestion
 from assay.models.attention import WEIGHTINGS, AttentionLayer, Weighting, softmax
-from assay.models.skeleton import Model
 from assay.rng import Rng
-from assay.theory.claim import Construction, Examined
+from assay.theory.claim import Construction, Examined, Machine
 
 SCALES = tuple(2.0**power for power in range(-4, 21))
 OFFSETS = (0.0, 0.5, 0.625, 0.75, 0.875, 0.9375)  # for sigmoid, as shares of the largest score of the layer
 INPUTS = 256
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 def survive(claim: Construction, length: int, variant: str, inputs: int = INPUTS) -> dict[str, Any]:
@@ -29,12 +29,13 @@ def survive(claim: Construction, length: int, variant: str, inputs: int = INPUTS
     """
     if variant not in WEIGHTINGS:
         raise BadInput(f"unknown attention '{variant}'{suggestion(variant, WEIGHTINGS)}")
-    layers, fewest = scores(claim, length, inputs), inputs
+    machine, fewest = claim.machine(length), inputs
+    layers = scores(claim, machine, inputs)
     row = {"claim": claim.name, "length": length, "variant": variant}
     scales = (1.0,) if "hard" in variant else SCALES
     for scale, offset in product(scales, OFFSETS if variant == "sigmoid" else OFFSETS[:1]):
         weightings = [weighing(variant, scale, offset * layer.largest) for layer in layers]
-        wrong = _examine(claim, length, inputs, weightings).wrong
+        wrong = _examine(claim, machine, inputs, weightings).wrong
         if not wrong:
             return row | {"scale": scale, "offset": offset, "why": _why(variant, layers)}
         fewest = min(fewest, wrong)
@@ -55,7 +56,7 @@ def weighing(variant: str, scale: float = 1.0, offset: float = 0.0) -> Weighting
     return lambda scores: weigh(scale * (scores - offset))
 
 
-def exchanged(model: Model, weightings: Sequence[Weighting]) -> Model:
+def exchanged(model: AnyModule, weightings: Sequence[Weighting]) -> AnyModule:
     """A copy of a model with one other weighting for each of its layers of attention, in order."""
     changed = copy.deepcopy(model)
     for layer, weighting in zip(attention_layers(changed), weightings, strict=True):
@@ -63,13 +64,13 @@ def exchanged(model: Model, weightings: Sequence[Weighting]) -> Model:
     return changed
 
 
-def attention_layers(model: Model) -> list[AttentionLayer]:
+def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     return [layer for layer in model.modules() if isinstance(layer, AttentionLayer)]
 
 
-def _examine(claim: Construction, length: int, inputs: int, weightings: Sequence[Weighting]) -> Examined:
-    machine = claim.machine(length, lambda model: exchanged(model, weightings))
-    return claim.examine_random(machine, Rng.seeded(0, "attention"), inputs)
+def _examine(claim: Construction, machine: Machine, inputs: int, weightings: Sequence[Weighting]) -> Examined:
+    changed = machine._replace(module=exchanged(machine.module, weightings))
+    return claim.examine_random(changed, Rng.seeded(0, "attention"), inputs)
 
 
 # -- reasons -------------------------------------------------------------------------------------------------------
@@ -84,9 +85,9 @@ class Scores(NamedTuple):
     others: float  # the sum of the absolute values of the other scores, as a multiple of the largest
 
 
-def scores(claim: Construction, length: int, inputs: int = INPUTS) -> list[Scores]:
+def scores(claim: Construction, machine: Machine, inputs: int = INPUTS) -> list[Scores]:
     """The scores of each layer of attention, with softmax."""
-    layers = attention_layers(claim.build(length))
+    layers = attention_layers(machine.module)
     if not layers:
         raise BadInput(f"{claim.name} has no layer of attention to exchange")
     last_scores: list[Tensor] = [torch.empty(0)] * len(layers)
@@ -98,7 +99,7 @@ def scores(claim: Construction, length: int, inputs: int = INPUTS) -> list[Score
 
         return weigh
 
-    _examine(claim, length, inputs, [recording(layer) for layer in range(len(layers))])
+    _examine(claim, machine, inputs, [recording(layer) for layer in range(len(layers))])
     return [_summary(last) for last in last_scores]
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args
 
 from assay.models.attention import AttentionLayer
+from assay.models.skeleton import Model
 from assay.rng import Rng
-from assay.theory.claim import Change, Construction
+from assay.theory.claim import Change, Construction, Machine
 from assay.theory.rounding import Fixed, Float, Format, Rounded
 
 Part = Literal["weights", "activations", "state", "all"]
@@ -31,8 +32,13 @@ def exact(claim: Construction, length: int, part: Part, format: Format, inputs: 
 
     A format that fails on very few inputs may pass, so a least format can be a bit too coarse, but never too fine.
     """
-    machine = claim.machine(length, rounding_change(format, part))
-    return claim.examine_random(machine, Rng.seeded(0, "precision"), inputs).wrong == 0
+    return _exact(claim, claim.machine(length), part, format, inputs)
+
+
+def _exact(claim: Construction, machine: Machine, part: Part, format: Format, inputs: int) -> bool:
+    assert isinstance(machine.module, Model)
+    rounded = machine._replace(module=rounding_change(format, part)(machine.module))
+    return claim.examine_random(rounded, Rng.seeded(0, "precision"), inputs).wrong == 0
 
 
 def least(holds: Callable[[int], bool]) -> int | None:
@@ -57,7 +63,8 @@ def least(holds: Callable[[int], bool]) -> int | None:
 
 def least_fraction(claim: Construction, length: int, part: Part = "all", inputs: int = INPUTS) -> int | None:
     """The least number of fraction bits, with plenty of whole bits; None if 31 are too few."""
-    return least(lambda bits: exact(claim, length, part, Fixed(GENEROUS, bits), inputs))
+    machine = claim.machine(length)
+    return least(lambda bits: _exact(claim, machine, part, Fixed(GENEROUS, bits), inputs))
 
 
 def least_fixed(claim: Construction, length: int, part: Part = "all", inputs: int = INPUTS) -> Fixed | None:
@@ -65,7 +72,8 @@ def least_fixed(claim: Construction, length: int, part: Part = "all", inputs: in
     fraction = least_fraction(claim, length, part, inputs)
     if fraction is None:
         return None
-    whole = least(lambda bits: exact(claim, length, part, Fixed(bits, fraction), inputs))
+    machine = claim.machine(length)
+    whole = least(lambda bits: _exact(claim, machine, part, Fixed(bits, fraction), inputs))
     return None if whole is None else Fixed(whole, fraction)
 
 
@@ -73,7 +81,8 @@ def least_mantissa(
     claim: Construction, length: int, part: Part = "all", exponent: int = 8, inputs: int = INPUTS
 ) -> int | None:
     """The least number of mantissa bits of floating-point numbers; None if 31 are too few."""
-    return least(lambda bits: bits > 0 and exact(claim, length, part, Float(exponent, bits), inputs))
+    machine = claim.machine(length)
+    return least(lambda bits: bits > 0 and _exact(claim, machine, part, Float(exponent, bits), inputs))
 
 
 def parts(claim: Construction, length: int) -> tuple[Part, ...]:
