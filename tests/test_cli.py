@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -11,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from assay.analysis.cells import cells
 from assay.cli import app, main
 from assay.record import Store
+from assay.terminal import print_cells
+from tests.shipped import shipped
 
 ENV = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
 TINY = ["--steps", "20", "--set", "training.lengths=[2,8]", "--set", "testing.rows=16", "--set", "model.width=8"]
@@ -72,7 +77,46 @@ def test_show_explains_tasks_and_models():
     task = CliRunner().invoke(app, ["show", "cyclic"]).output
     assert "n = 3" in task
     assert ">>> Cyclic" in task
-    assert "reading = None" in CliRunner().invoke(app, ["show", "srwm"]).output
+    assert "training lengths 2 to 50" in task
+    assert "Bin1 51 to 100" in task
+    assert "most steps       20,000" in task
+    assert "reading = before (paper), after (controlled)" in CliRunner().invoke(app, ["show", "srwm"]).output
+    assert "(with alphabet=ab" in CliRunner().invoke(app, ["show", "dfa"]).output
+    training = CliRunner().invoke(app, ["show", "training"]).output
+    assert "validate_every = 100" in training
+    assert "lengths = the task's own" in training
+    assert "rows = 256" in CliRunner().invoke(app, ["show", "testing"]).output
+
+
+def test_show_explains_your_own_classes():
+    claim = CliRunner().invoke(app, ["show", "assay.theory.constructions.parity:ElmanParity"]).output
+    assert "Source: " in claim
+    model = CliRunner().invoke(app, ["show", "tests.lab.test_population:Encoder"]).output
+    assert "dropout = 0.0" in model
+    assert "vocab" not in model, "the task gives it"
+
+
+def test_help_shows_defaults():
+    for command, default in (
+        ("run", "one per core on a CPU"),
+        ("run", "assay-store"),
+        ("report", "reports/STUDY"),
+        ("repeat", "validation's choice"),
+        ("pack", "STORE.jsonl.xz"),
+    ):
+        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
+        assert f"[default: ({default}" in shown or f"[default: {default}" in shown, (command, default)
+
+
+def test_tables_hold_in_a_narrow_terminal():
+    """Columns are left out; no value is broken."""
+    out = io.StringIO()
+    print_cells(Console(file=out, width=80, no_color=True), cells(shipped("quick-rates")))
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    header, first, *_ = out.getvalue().splitlines()
+    assert header.split() == ["task", "model", "setting", "solved", "Bin0", "Bin1", "Bin2", "wrong", "verdict"]
+    assert "lr=0.001" in first
+    assert "delta-net" in first
 
 
 def test_show_explains_a_study_and_its_pieces():
@@ -228,7 +272,9 @@ def test_study_report_and_pack(tmp_path: Path):
         ("run parity --model lstmm", "did you mean 'lstm'"),
         ("run parity --model lstm --seeds 0", "--seeds"),
         ("run parity --model lstm --steps -5", "--steps"),
-        ("run parity --model lstm --lr fast", "numbers separated by commas"),
+        ("run parity --model lstm --lr fast", "numbers separated by single commas"),
+        ("run parity --model lstm --lr 1e-3,,1e-2", "--lr 1e-3,,1e-2 is not valid"),
+        ("run parity --model lstm --device gpu", "did you mean 'cuda'"),
         ("run parity --model lstm --lr -1", "greater than 0"),
         ("run parity --model lstm --lr 1e-3 --set training.lr=1e-2", "not both"),
         ("run parity --model lstm --sedes 3", "--seeds"),

@@ -167,7 +167,7 @@ class Formula(Task):
     ('.....1', '.....0')
     """
 
-    asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
+    answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
     symbols: ClassVar[tuple[str, ...]] = ("0", "1", "-")
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
     text: str
