@@ -21,7 +21,7 @@ from assay.lab.carry_out import carry_out, local_engine
 from assay.lab.engines.engine import Event
 from assay.lab.engines.local_processes import LocalProcesses, Worker
 from assay.lab.engines.this_process import ThisProcess
-from assay.lab.memory import SHARE
+from assay.lab.memory import USABLE_SHARE
 from assay.lab.plan import Group, Plan
 from assay.lab.status import Status
 from assay.record import Record, Store
@@ -234,7 +234,7 @@ def test_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for jobs in (None, 4):
         plan = Plan(runs, [], cuda, jobs)
         assert (plan.jobs, [len(group.specs) for group in plan.groups()]) == (jobs or 1, [3, 2])
-    assert limits == pytest.approx([SHARE * 12_000] * 2 + [SHARE * 3_000] * 2)
+    assert limits == pytest.approx([USABLE_SHARE * 12_000] * 2 + [USABLE_SHARE * 3_000] * 2)
 
 
 def test_a_plan_reads_its_inputs_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

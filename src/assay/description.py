@@ -16,11 +16,12 @@ class BadInput(ValueError):
 
 
 def in_one_line(error: BaseException) -> str:
-    """
+    """The first line of an error, with the name of its class unless it is a user's mistake.
+
     >>> in_one_line(RuntimeError("no such luck\\nand more"))
     'RuntimeError: no such luck'
     """
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    return (str(error) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}").splitlines()[0]
 
 
 def suggestion(name: str, valid: Iterable[str]) -> str:

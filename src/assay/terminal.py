@@ -67,8 +67,10 @@ class LiveProgress:
     def receive(self, event: Event) -> None:
         if event.status:
             self._show_status(event.worker, event.status)
-        if event.record:
+        elif event.record:
             self._show_record(event.record)
+        elif event.worker in self.lines:
+            self.workers.update(self.lines[event.worker], visible=False)
 
     def _show_status(self, worker: int, status: Status | EvaluationStatus) -> None:
         if worker not in self.lines:
@@ -136,7 +138,7 @@ def status_text(status: Status | EvaluationStatus) -> str:
     if status.slots == 1 and not status.waiting:
         progress = f"step {status.step:,} of {status.steps:,}, loss {status.loss:.3f}, {percent(status.best)} %"
         return f"{progress}, {status.steps_per_second:.3g}/s, {time_left}"
-    members = f"{status.alive} on + {status.waiting}, {status.solved} solved, {status.diverged} diverged"
+    members = f"{status.alive} training, {status.waiting} waiting, {status.solved} solved, {status.diverged} diverged"
     rate = f"{status.steps_per_second:.3g} x {status.alive} steps/s"
     return f"{members}, {percent(status.best)}/{percent(status.median)} %, {rate}, {time_left}"
 

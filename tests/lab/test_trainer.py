@@ -18,7 +18,15 @@ from assay.lab.checkpoint import Checkpoints
 from assay.lab.execute import execute, execute_group
 from assay.lab.member import Member, RoundReport
 from assay.lab.member_state import MemberState
-from assay.lab.memory import COPIES, SHARE, Forecast, PeakMemory, memory_limit, slots_that_fit, step_bytes
+from assay.lab.memory import (
+    PARAMETER_COPIES,
+    USABLE_SHARE,
+    Forecast,
+    PeakMemory,
+    memory_limit,
+    slots_that_fit,
+    step_bytes,
+)
 from assay.lab.plan import Plan, default_slots, program_of
 from assay.lab.population import Population, build_population
 from assay.lab.precompile import compile_kernels
@@ -454,7 +462,7 @@ def test_the_memory_that_is_traced_is_the_memory_that_is_held(model: str):
     population = Population(spec, [spec.task], 6, CPU)
     with PeakMemory() as memory:
         population._step()
-    held = memory.peak + COPIES * population.theta.nbytes
+    held = memory.peak + PARAMETER_COPIES * population.theta.nbytes
     predicted = step_bytes(spec, 6, CPU)
     assert predicted == pytest.approx(held, rel=0.1)
     two, four = step_bytes(spec, 2, CPU), step_bytes(spec, 4, CPU)
@@ -548,7 +556,7 @@ def test_long_curves_do_not_burst_a_checkpoint(tmp_path: Path):
 def test_jobs_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch):
     like = run()
     most = Forecast(like, [like.task], CPU)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (4 * most(20) / SHARE + 4, 10**12))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (4 * most(20) / USABLE_SHARE + 4, 10**12))
     alone, shared = (
         slots_that_fit(like, [like.task], 250, CPU, memory_limit(torch.device("cuda"), jobs)) for jobs in (1, 4)
     )

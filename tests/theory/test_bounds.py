@@ -391,7 +391,7 @@ def test_a_task_of_ones_own_has_a_table_too():
         """Is the second half the first once more? Asked at the end."""
 
         kind: ClassVar[str] = "doubled"
-        asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
+        answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
         symbols: ClassVar[tuple[str, ...]] = ("a", "b")
         answers: ClassVar[tuple[str, ...]] = ("0", "1")
 

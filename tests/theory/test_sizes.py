@@ -115,7 +115,7 @@ class Majority(Task):
     """1 where more a than b have come. No closed form is known to the project."""
 
     kind: ClassVar[str] = "majority"
-    asked: ClassVar[Literal["everywhere", "at the end"]] = "everywhere"
+    answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "everywhere"
     symbols: ClassVar[tuple[str, ...]] = ("a", "b")
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
 

@@ -57,7 +57,7 @@ def test_widths():
 class Changes(Task):
     """1 where at least half of the symbols differ from the one before."""
 
-    asked: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
+    answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
     symbols: ClassVar[tuple[str, ...]] = ("0", "1")
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
 

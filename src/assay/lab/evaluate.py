@@ -44,12 +44,14 @@ def predict(model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None) 
     length, device = inputs.shape[1], inputs.device.type
     grows = not isinstance(model, Causal) or model.state_floats(2) > model.state_floats(1)
     rows = max(1, CHUNK_PAIRS[device] // length**2 if grows else CHUNK_TOKENS[device] // length)
-    model.eval()
     answers = []
-    for chunk in inputs.split(rows):
-        answers.append(answers_of(logits_of(model, chunk)))
-        on_rows(len(chunk))
-    model.train()
+    model.eval()
+    try:
+        for chunk in inputs.split(rows):
+            answers.append(answers_of(logits_of(model, chunk)))
+            on_rows(len(chunk))
+    finally:
+        model.train()
     return torch.cat(answers)
 
 

@@ -25,6 +25,15 @@ from assay.models.causal import Causal, state_bits
 from assay.record import Record
 from assay.spec import RunSpec
 
+
+class CallbackError(Exception):
+    """An error of a callback, which must not count as an error of the model."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
 OnStatus = Callable[[Status | EvaluationStatus], None]
 
 
@@ -46,6 +55,7 @@ def execute_group(
 ) -> list[Record]:
     """Train and test runs that can share a program; `on_record` receives each record when its run ends."""
     records: list[Record] = []
+    origin = provenance(device)  # of the code that is running now, not of what a later commit contains
 
     def add(record: Record) -> None:
         records.append(record)
@@ -55,25 +65,30 @@ def execute_group(
         spec = member.spec
 
         def on_progress(tested: int, total: int) -> None:
-            on_status(EvaluationStatus(spec.model.name, spec.task.kind, spec.seed, tested, total))
-            poll()  # a long test can be interrupted
+            try:
+                on_status(EvaluationStatus(spec.model.name, spec.task.kind, spec.seed, tested, total))
+                poll()  # a long test can be interrupted
+            except Exception as error:
+                raise CallbackError(error) from error
 
         try:
             results = _results(member, reason, module, device, on_progress)
         except torch.OutOfMemoryError:
             raise
+        except CallbackError as callback:  # not an error of the model
+            raise callback.error from None
         except Exception as error:
             fail(member, error)
             return
-        add(Record(**_description(member), **provenance(device), **results))
+        add(Record(**_description(member), **origin, **results))
 
     def fail(member: Member, error: BaseException) -> None:
         add(failure_record(member, in_one_line(error), device))
 
     with one_thread():
         try:
-            require_memory(specs[0], slots, device, memory_limit)
             trainer = GroupTrainer(specs, slots, device, Callbacks(end, fail, on_status, poll), checkpoints)
+            require_memory(specs[0], trainer.slots, device, memory_limit)
         except Exception as error:  # too large for this machine, or the module cannot be built
             for spec in specs:
                 fail(Member(spec), error)

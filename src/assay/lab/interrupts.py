@@ -10,17 +10,16 @@ from types import FrameType
 
 
 @contextmanager
-def stop_on_signal(*signals: signal.Signals, at_once: bool = False) -> Iterator[Callable[[], None]]:
+def stop_on_signal(*signals: signal.Signals, patient: bool = False) -> Iterator[Callable[[], None]]:
     """Yields `poll`, which raises KeyboardInterrupt once a signal (by default SIGINT or SIGTERM) has arrived.
 
-    So work is interrupted only where it polls. A second signal interrupts it anywhere, and so does the first with
-    `at_once`.
+    So work is interrupted only where it polls. A second signal interrupts it anywhere, unless it is `patient`.
     """
     requested = False
 
     def handle(*_: int | FrameType | None) -> None:
         nonlocal requested
-        if requested or at_once:
+        if requested and not patient:
             raise KeyboardInterrupt
         requested = True
 

@@ -1,4 +1,4 @@
-"""Memory forecasts: a training step is traced with tensors without contents, which only counts bytes."""
+"""Memory forecasts: a training step is traced with fake tensors (shapes only), and the bytes are counted."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.description import BadInput
 from assay.lab.data import TrainingData, blank, steps_ahead
+from assay.lab.program import program_of
 from assay.lab.stacking import build_module, frozen, member_logits, member_losses, trainable
 from assay.models.skeleton import Stack
 from assay.rng import Rng
 from assay.spec import RunSpec
 from assay.tasks.task import Task
 
-COPIES = 6  # of a member's parameters: they and Adam's two averages, each also in the snapshot of the last round
+PARAMETER_COPIES = (
+    6  # of a member's parameters: they and Adam's two averages, each also in the snapshot of the last round
+)
 MOST_SLOTS = 256  # beyond this a GPU is full: more slots take proportionally longer
-SHARE = 0.7  # of the free memory; the rest is for the allocator's rounding, test sets and libraries
+USABLE_SHARE = 0.7  # of the free memory; the rest is for the allocator's rounding, test sets and libraries
 GIB = 1 << 30
 
 
@@ -65,17 +68,21 @@ def _storage(x: Tensor) -> torch.UntypedStorage:
 
 
 def trace_step(spec: RunSpec, slots: int, device: torch.device, observer: TorchDispatchMode) -> None:
-    """Trace a training step of a population under an observer, without memory for the module either."""
-    training = spec.training
-    shape = spec.task.shape  # before the fake mode, in which a task's tables would have no contents
+    """Trace a training step of a population under an observer, with fake tensors (shapes only).
+
+    Built-in models are built from fake tensors too. A user's own module is built for real: its constructor may look at
+    the values of tensors, or keep tables for later.
+    """
+    training, shape = spec.training, spec.task.shape  # a task's tables are computed before the fake mode begins
+    template = None if isinstance(spec.model, Stack) else build_module(spec, torch.device("cpu"))
     with FakeTensorMode(allow_non_fake_inputs=True):
-        template = spec.model.build(*shape, Rng.seeded(spec.seed, "initial"))
+        template = template or spec.model.build(*shape, Rng.seeded(spec.seed, "initial"))
         with observer:
             parameters, buffers = (
                 {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in tensors.items()}
                 for tensors in (trainable(template), frozen(template))
             )
-            copies = [torch.empty_like(x) for x in parameters.values() for _ in range(COPIES - 1)]
+            copies = [torch.empty_like(x) for x in parameters.values() for _ in range(PARAMETER_COPIES - 1)]
             leaves = [x.requires_grad_() for x in parameters.values()]
             size = (slots, training.batch, training.lengths[1])
             inputs = blank(spec.task, *size, device=device)
@@ -93,7 +100,7 @@ def step_bytes(spec: RunSpec, slots: int, device: torch.device) -> int:
 
 
 class Forecast:
-    """The peak memory of a population as a function of its slots: what stays, and the larger of a step and a draw.
+    """The peak memory of a population as a function of its slots: batches, and the larger of a step and a data draw.
 
     A step's memory is linear in the slots, so two traces determine it.
     """
@@ -104,7 +111,7 @@ class Forecast:
         self.per_slot = (four - two) / 2
         self.base = two - 2 * self.per_slot
         parameters = sum(p.numel() for p in trainable(build_module(spec, torch.device("cpu"))).values())
-        self.copies = COPIES * 4 * parameters
+        self.copies = PARAMETER_COPIES * 4 * parameters
         self.draw = max(_draw_bytes(task, spec) for task in tasks)
 
     def __call__(self, slots: int) -> float:
@@ -127,7 +134,7 @@ def _draw_bytes(task: Task, spec: RunSpec) -> int:
 def memory_limit(device: torch.device, jobs: int = 1) -> float:
     """The bytes that each of several jobs may use, out of the memory that is free now."""
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_host_memory()
-    return SHARE * free / jobs
+    return USABLE_SHARE * free / jobs
 
 
 def _free_host_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> float:
@@ -139,9 +146,10 @@ def _free_host_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path
             free = 1024.0 * int(fields["MemAvailable"].split()[0])
     elif hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         free = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    limit, used = cgroup / "memory.max", cgroup / "memory.current"
-    if limit.exists() and used.exists() and (text := limit.read_text().strip()) != "max":
-        free = min(free, max(0.0, float(text) - float(used.read_text())))
+    limit, used, statistics = (cgroup / f"memory.{name}" for name in ("max", "current", "stat"))
+    if limit.exists() and used.exists() and statistics.exists() and (text := limit.read_text().strip()) != "max":
+        cache = dict(line.split() for line in statistics.read_text().splitlines()).get("inactive_file", "0")
+        free = min(free, max(0.0, float(text) - float(used.read_text()) + float(cache)))  # page cache can be dropped
     return free
 
 
@@ -154,16 +162,14 @@ def slots_that_fit(spec: RunSpec, tasks: Sequence[Task], wanted: int, device: to
 
 
 def require_memory(spec: RunSpec, slots: int, device: torch.device, limit: float) -> None:
-    """Raise BadInput if a population on a CPU would need more memory than the limit: the system would kill it.
+    """Raise BadInput if a population of a built-in model would need more memory than a CPU has: it would be killed.
 
-    A GPU raises an error of its own when memory runs out, and the population then continues with fewer slots.
+    A GPU raises an error of its own when memory runs out. A user's own module is not traced on a CPU: it might keep
+    fake tensors that the trace computes.
     """
-    if device.type != "cpu" or _surely_fits(spec, slots, limit):
+    if device.type != "cpu" or not isinstance(spec.model, Stack) or _is_small(spec, slots, limit):
         return
-    try:
-        needed = step_bytes(spec, slots, device)
-    except Exception:  # a module that cannot be traced has no forecast
-        return
+    needed = _step_bytes_of(program_of(spec), slots, spec)
     if needed > limit:
         raise BadInput(
             f"a training step needs about {needed / GIB:,.1f} GiB and this run may use {limit / GIB:,.1f} GiB; "
@@ -171,12 +177,21 @@ def require_memory(spec: RunSpec, slots: int, device: torch.device, limit: float
         )
 
 
-def _surely_fits(spec: RunSpec, slots: int, limit: float) -> bool:
-    """A quick bound that spares small models the trace: several times what the built-in models were seen to need."""
-    if not isinstance(spec.model, Stack):
+_forecasts: dict[tuple[str, int], int] = {}
+
+
+def _step_bytes_of(program: str, slots: int, spec: RunSpec) -> int:
+    """The forecast of a program on a CPU, computed once per process: seeds share it."""
+    if (program, slots) not in _forecasts:
+        _forecasts[program, slots] = step_bytes(spec, slots, torch.device("cpu"))
+    return _forecasts[program, slots]
+
+
+def _is_small(spec: RunSpec, slots: int, limit: float) -> bool:
+    """Whether every size is far below what could fill several GiB; spares small runs the trace, about a second."""
+    if not isinstance(spec.model, Stack) or limit < 4 * GIB:
         return False
-    training, width, layers = spec.training, spec.model.width, len(spec.model.mixers)
-    length = training.lengths[1]
-    activations = training.batch * length * (width + length) * layers * 4096
-    parameters = COPIES * 4 * layers * (8 + 2 * spec.model.ff) * width**2
-    return slots * (activations + parameters) < limit
+    options = [value for mixer in spec.model.mixers for value in mixer.plain().values() if isinstance(value, int)]
+    tokens = slots * spec.training.batch * spec.training.lengths[1]
+    sizes = (tokens <= 4096, spec.model.width <= 128, len(spec.model.mixers) <= 4, spec.model.ff <= 4)
+    return all(sizes) and spec.model.longest <= 4096 and sum(spec.task.shape) <= 4096 and max(options, default=0) <= 64

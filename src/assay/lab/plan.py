@@ -8,20 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
-from assay.description import digest
 from assay.lab.device import CORES
 from assay.lab.memory import memory_limit, slots_that_fit
+from assay.lab.program import program_of
 from assay.lab.stacking import why_unmappable
 from assay.record import Record
 from assay.spec import RunSpec
-
-SHARED = ("batch", "lengths", "validation", "validation_rows", "validate_every", "precision", "compile")
-
-
-def program_of(spec: RunSpec) -> str:
-    """A key that is equal for runs that can be members of one population."""
-    training = spec.training.plain()
-    return digest([spec.model.plain(), list(spec.task.shape), {name: training[name] for name in SHARED}])
 
 
 @dataclass(frozen=True)
@@ -51,8 +43,9 @@ class Plan:
         self.device, self.slots = device, slots
         self.latest = {record.digest: record for record in records}
         self.pending = [spec for name, spec in self.specs.items() if not self._is_finished(name)]
-        self.jobs = max(1, min(jobs or (CORES if device.type == "cpu" else 1), len(self.pending)))
-        self.memory_limit = memory_limit(device, self.jobs)
+        self.parts = jobs or (CORES if device.type == "cpu" else 1)  # the same when the command is repeated
+        self.jobs = max(1, min(self.parts, len(self.pending)))
+        self.memory_limit = memory_limit(device, self.jobs if device.type == "cpu" else self.parts)
 
     def add(self, record: Record) -> None:
         """Note that a run has ended."""
@@ -87,15 +80,21 @@ class Plan:
 
     def _groups_of_program(self, specs: Sequence[RunSpec], remaining: Sequence[RunSpec]) -> Iterator[Group]:
         slots = min(self.slots, len(specs)) if self.slots else default_slots(specs, self.device, self.memory_limit)
-        parts = 1 if self.device.type == "cuda" else len(remaining) if slots == 1 else self.jobs
+        parts = 1 if self.device.type == "cuda" else len(remaining) if slots == 1 else self.parts
         slots = max(1, min(slots, -(-len(specs) // parts)))  # no more slots than a part has runs
         for part in range(min(parts, len(remaining))):
             yield Group(tuple(remaining[part::parts]), slots, self.memory_limit)
 
 
 def default_slots(specs: Sequence[RunSpec], device: torch.device, limit: float) -> int:
-    """On a GPU as many slots as runs and memory allow; on a CPU one, since stacking gains nothing there."""
-    if device.type == "cpu" or why_unmappable(specs[0], device):
+    """On a GPU as many slots as runs and memory allow; on a CPU one, since stacking gains nothing there.
+
+    A module that cannot be built or traced gets one slot; its run will report the error.
+    """
+    if device.type == "cpu":
         return 1
     tasks = list(dict.fromkeys(spec.task for spec in specs))
-    return slots_that_fit(specs[0], tasks, len(specs), device, limit)
+    try:
+        return 1 if why_unmappable(specs[0], device) else slots_that_fit(specs[0], tasks, len(specs), device, limit)
+    except Exception:
+        return 1

@@ -1,4 +1,4 @@
-"""The registries of mixers and of named models. A model is a mixer, a recipe in `zoo.py`, and its lines here."""
+"""The registries of mixers and of named models. A model is a mixer, a recipe, and its lines here."""
 
 from __future__ import annotations
 

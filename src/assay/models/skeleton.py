@@ -71,6 +71,13 @@ class Stack(Architecture):
             check_table(self.longest, longest)
 
 
+def in_layers(mixer: Mixer, layers: int) -> tuple[Mixer, ...]:
+    """The same mixer in every layer, for the `mixers` of a Stack."""
+    if type(layers) is not int or layers < 1:
+        raise BadInput(f"layers = {layers!r} is not valid: at least 1")
+    return (mixer,) * layers
+
+
 class Block(Causal):
     """One layer: a mixer, then a feed-forward part, each with a residual connection and a norm."""
 

@@ -26,7 +26,7 @@ from assay.models.mixer import Mixer
 from assay.models.recurrent_delta import RecurrentDelta
 from assay.models.retention import Retention
 from assay.models.rnn import Elman, Gru, Lstm
-from assay.models.skeleton import Norm, Stack
+from assay.models.skeleton import Norm, Stack, in_layers
 from assay.models.srwm import Srwm
 
 Convention = Literal["paper", "controlled"]
@@ -81,12 +81,6 @@ def _one_of(name: str, value: str, valid: tuple[str, ...]) -> str:
     return value
 
 
-def _layers(mixer: Mixer, layers: int) -> tuple[Mixer, ...]:
-    if type(layers) is not int or layers < 1:
-        raise BadInput(f"layers = {layers!r} is not valid: at least 1")
-    return (mixer,) * layers
-
-
 @conventions
 def transformer(
     width: int = 64,
@@ -103,7 +97,7 @@ def transformer(
     _one_of("positions", positions, get_args(Positions))
     return Stack(
         name="transformer",
-        mixers=_layers(Attention(heads=heads, bias=paper, rotary=positions == "rotary"), layers),
+        mixers=in_layers(Attention(heads=heads, bias=paper, rotary=positions == "rotary"), layers),
         width=width,
         ff=ff,
         norm=norm,
@@ -125,7 +119,7 @@ def linear_transformer(
     convention: Convention = "paper",
 ) -> Stack:
     """Paper: features elu(z) + 1, writes without a gate. If `gated`, each token computes the strength of its write."""
-    mixers = _layers(LinearAttention(heads=heads, features=features, gated=gated), layers)
+    mixers = in_layers(LinearAttention(heads=heads, features=features, gated=gated), layers)
     return Stack(name="linear-transformer", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
@@ -142,13 +136,13 @@ def delta_net(
     convention: Convention = "paper",
 ) -> Stack:
     """Paper: features elu(z) + 1 divided by their sum, beta in (0, 1), read after the write."""
-    mixers = _layers(DeltaRule(heads=heads, features=features, beta=beta, reading=reading), layers)
+    mixers = in_layers(DeltaRule(heads=heads, features=features, beta=beta, reading=reading), layers)
     return Stack(name="delta-net", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
 def delta_net_signed(width: int = 64, heads: int = 4, layers: int = 2, ff: int = 4, norm: Norm = "pre") -> Stack:
     """Beta in (0, 2) and signed keys of unit length: transitions can be reflections."""
-    mixers = _layers(DeltaRule(heads=heads, features="unit", beta=2), layers)
+    mixers = in_layers(DeltaRule(heads=heads, features="unit", beta=2), layers)
     return Stack(name="delta-net-signed", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
@@ -156,7 +150,7 @@ def delta_product(
     width: int = 64, heads: int = 4, layers: int = 2, ff: int = 4, norm: Norm = "pre", steps: int = 2
 ) -> Stack:
     """`steps` signed delta steps per token: transitions are products of reflections."""
-    mixers = _layers(DeltaRule(heads=heads, features="unit", beta=2, steps=steps), layers)
+    mixers = in_layers(DeltaRule(heads=heads, features="unit", beta=2, steps=steps), layers)
     return Stack(name="delta-product", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
@@ -174,7 +168,7 @@ def recurrent_delta(
 
     If `additive`, the update is additive instead of the delta rule.
     """
-    mixers = _layers(RecurrentDelta(heads=heads, additive=additive), layers)
+    mixers = in_layers(RecurrentDelta(heads=heads, additive=additive), layers)
     return Stack(name="recurrent-delta", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
@@ -196,12 +190,12 @@ def srwm(
     Parts in `fixed` (letters of yqkb) do not modify themselves; `q_scale` and `b_mean` set the initial W_q and w_b.
     """
     mixer = Srwm(heads=heads, reading=reading, fixed=fixed, q_scale=q_scale, b_mean=b_mean)
-    return Stack(name="srwm", mixers=_layers(mixer, layers), width=width, ff=ff, norm=norm)
+    return Stack(name="srwm", mixers=in_layers(mixer, layers), width=width, ff=ff, norm=norm)
 
 
 def _recurrent(name: str, mixer: Mixer, width: int, layers: int, convention: Convention) -> Stack:
     """Paper: an embedding, recurrent layers and the read-out, without feed-forward parts, norms and residuals."""
-    mixers = _layers(mixer, layers)
+    mixers = in_layers(mixer, layers)
     if convention == "paper":
         return Stack(name=name, mixers=mixers, width=width, ff=0, norm="none", residual=False)
     return Stack(name=name, mixers=mixers, width=width)
@@ -238,19 +232,19 @@ def gru(width: int = RNN_WIDTH, layers: int = RNN_LAYERS, convention: Convention
 
 def retnet(width: int = 64, heads: int = 4, layers: int = 2, ff: int = 4, norm: Norm = "pre") -> Stack:
     """Retention in the shared skeleton."""
-    mixers = _layers(Retention(heads=heads), layers)
+    mixers = in_layers(Retention(heads=heads), layers)
     return Stack(name="retnet", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
 def dss(width: int = 64, layers: int = 2, states: int = 16, ff: int = 0, norm: Norm = "pre") -> Stack:
     """Diagonal state-space layers; they have a gated output map instead of a feed-forward part."""
-    mixers = _layers(DiagonalSsm(states=states), layers)
+    mixers = in_layers(DiagonalSsm(states=states), layers)
     return Stack(name="dss", mixers=mixers, width=width, ff=ff, norm=norm)
 
 
 def mamba(width: int = 64, layers: int = 2, states: int = 16, ff: int = 0, norm: Norm = "pre") -> Stack:
     """Selective state-space layers without feed-forward parts, and a final norm."""
-    mixers = _layers(SelectiveSsm(states=states), layers)
+    mixers = in_layers(SelectiveSsm(states=states), layers)
     return Stack(name="mamba", mixers=mixers, width=width, ff=ff, norm=norm, final_norm=True)
 
 

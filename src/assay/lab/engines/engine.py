@@ -13,7 +13,7 @@ from assay.record import Record
 
 @dataclass(frozen=True)
 class Event:
-    """News from a worker: the status of its group, or the record of a run that has ended."""
+    """News from a worker: the status of its group, the record of a run that has ended, or neither if it is idle."""
 
     worker: int
     status: Status | EvaluationStatus | None = None

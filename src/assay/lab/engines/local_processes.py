@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,12 @@ class LocalProcesses:
         with stop_on_signal() as poll:
             try:
                 while len(workers) < self.jobs and (group := queue.next()):
+                    poll()
                     workers.append(self._start_worker(len(workers)))
                     workers[-1].assign(group)
                 while busy := {worker.pipe: worker for worker in workers if worker.busy}:
                     for pipe in wait(list(busy), timeout=POLL_SECONDS):
+                        poll()  # first: a worker that was interrupted together with this process is not dead
                         self._serve(busy[pipe], workers, queue, on_event)  # type: ignore[index]
                     poll()
             finally:
@@ -63,14 +66,17 @@ class LocalProcesses:
 
     def _serve(self, worker: Worker, workers: list[Worker], queue: Queue, on_event: OnEvent) -> None:
         """Handle the next message of a worker, or its death; give work to workers that have none."""
-        try:
-            worker.receive(on_event)
-        except (EOFError, OSError):
+        message = worker.read()
+        if message is None:
             queue.return_work(_handle_dead_worker(worker, self.device, on_event))
             workers[worker.number] = self._start_worker(worker.number)
+        else:
+            worker.handle(message, on_event)
         for idle in (worker for worker in workers if not worker.busy):
             if group := queue.next():
                 idle.assign(group)
+            elif message is None or idle is worker:
+                on_event(Event(idle.number))
 
 
 class Queue:
@@ -93,6 +99,7 @@ class Worker:
     def __init__(self, number: int, device: torch.device, store: Path, checkpoint_interval: float) -> None:
         context = multiprocessing.get_context("spawn")  # forking after threads have started is not safe
         self.number, self.busy = number, False
+        self.waiting = False  # for its record to be stored
         self.group, self.remaining = Group(()), dict[str, RunSpec]()
         self.pipe, child_pipe = context.Pipe()
         arguments = (child_pipe, device.type, str(store), checkpoint_interval)
@@ -104,19 +111,29 @@ class Worker:
     def assign(self, group: Group) -> None:
         self.group, self.busy = group, True
         self.remaining = {spec.digest: spec for spec in group.specs}
-        with suppress(ConnectionError):  # it has died, which the next receive finds out
+        with suppress(OSError):  # it has died, which the next read finds out
             specs = [{"digest": name, "spec": spec.plain()} for name, spec in self.remaining.items()]
             _send(self.pipe, {"specs": specs, "slots": group.slots, "memory_limit": group.memory_limit})
 
-    def receive(self, on_event: OnEvent) -> None:
-        """Handle one message; raises EOFError or OSError if the worker has died."""
-        message = json.loads(self.pipe.recv_bytes())
+    def read(self) -> dict[str, Any] | None:
+        """The next message, or None if the worker has died."""
+        try:
+            message: dict[str, Any] = json.loads(self.pipe.recv_bytes())
+        except (EOFError, OSError):
+            return None
+        return message
+
+    def handle(self, message: dict[str, Any], on_event: OnEvent) -> None:
+        """Pass on a message. Until a record is stored the worker waits, so that it can still save the run."""
         match message["type"]:
             case "record":
                 record = Record(**message["record"])
+                self.waiting = True
                 on_event(Event(self.number, record=record))
                 self.remaining.pop(record.digest, None)
-                _send(self.pipe, {"stored": record.digest})
+                self.waiting = False
+                with suppress(OSError):  # it has died, which the next read finds out
+                    _send(self.pipe, {"stored": record.digest})
             case "status":
                 on_event(Event(self.number, status=Status(*message["status"])))
             case "evaluation":
@@ -128,17 +145,19 @@ class Worker:
 
 
 def _handle_dead_worker(worker: Worker, device: torch.device, on_event: OnEvent) -> list[Group]:
-    """Report the run of a dead worker as failed; of several runs each is tried again alone.
+    """The work that a dead worker leaves: its only run is reported as failed; of several each is tried alone.
 
-    A worker that died after its last record leaves nothing behind.
+    A worker that died after its last record leaves nothing. One that was asked to stop has saved its members, and
+    another worker continues them.
     """
     worker.process.join(EXIT_TIMEOUT)
     worker.process.kill()
     worker.process.join()
-    specs = list(worker.remaining.values())
+    specs, code = tuple(worker.remaining.values()), worker.process.exitcode or 0
+    if code == 0:
+        return [replace(worker.group, specs=specs)] if specs else []
     if len(specs) != 1:
-        return [Group((spec,), 1, worker.group.memory_limit) for spec in specs]
-    code = worker.process.exitcode or 0
+        return [replace(worker.group, specs=(spec,), slots=1) for spec in specs]
     cause = f"signal {signal.Signals(-code).name} (out of memory, or killed)" if code < 0 else f"exit code {code}"
     record = failure_record(Member(specs[0]), f"the worker process ended with {cause}", device)
     on_event(Event(worker.number, record=record))
@@ -147,16 +166,26 @@ def _handle_dead_worker(worker: Worker, device: torch.device, on_event: OnEvent)
 
 def _stop(workers: list[Worker], on_event: OnEvent) -> None:
     """Let all workers save their members and exit; records that they send meanwhile are still stored."""
+    deadline = time.monotonic() + SAVE_TIMEOUT
+    sending = {worker.pipe: worker for worker in workers if worker.busy and not worker.waiting}
     for worker in workers:
         worker.process.terminate()
-    deadline = time.monotonic() + SAVE_TIMEOUT
+        if worker.pipe not in sending:
+            worker.pipe.close()  # a worker whose record could not be stored saves the run when its pipe closes
+    while sending and (seconds := deadline - time.monotonic()) > 0:
+        for pipe in wait(list(sending), timeout=seconds):
+            worker = sending[pipe]  # type: ignore[index]
+            message = worker.read()
+            try:
+                if message is not None:
+                    worker.handle(message, on_event)
+            except Exception:  # an error is being reported already, or the store cannot be written
+                message = None
+            if message is None:
+                worker.pipe.close()
+                del sending[worker.pipe]
     for worker in workers:
-        with suppress(EOFError, OSError, BadInput):
-            while worker.busy and worker.pipe.poll(max(0.0, deadline - time.monotonic())):
-                worker.receive(on_event)
-        worker.pipe.close()
-    for worker in workers:
-        worker.process.join(max(0.0, deadline - time.monotonic()))
+        worker.process.join(max(EXIT_TIMEOUT, deadline - time.monotonic()))
         worker.process.kill()
 
 
@@ -178,7 +207,7 @@ def _work(pipe: Connection, device_name: str, store: str, checkpoint_interval: f
 
     try:
         device = parse_device(device_name)
-        with stop_on_signal(signal.SIGTERM) as poll:
+        with stop_on_signal(signal.SIGTERM, patient=True) as poll:  # a second one must not interrupt the saving
             while True:
                 work = json.loads(pipe.recv_bytes())
                 specs = _read_specs(work["specs"], device, on_record)

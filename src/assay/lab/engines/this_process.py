@@ -15,6 +15,8 @@ from assay.lab.plan import Group
 from assay.lab.status import EvaluationStatus, Status
 from assay.record import Record
 
+WORKER = 0  # the only one
+
 
 class ThisProcess:
     """Carries out groups here; interrupts take effect between training steps."""
@@ -23,16 +25,15 @@ class ThisProcess:
         self.device, self.store, self.checkpoint_interval = device, store, checkpoint_interval
 
     def run(self, groups: Iterable[Group], on_event: OnEvent) -> None:
+        def on_record(record: Record) -> None:
+            on_event(Event(WORKER, record=record))
+
+        def on_status(status: Status | EvaluationStatus) -> None:
+            on_event(Event(WORKER, status=status))
+
         with stop_on_signal() as poll:
-            for number, group in enumerate(groups):
-
-                def on_record(record: Record, worker: int = number) -> None:
-                    on_event(Event(worker, record=record))
-
-                def on_status(status: Status | EvaluationStatus, worker: int = number) -> None:
-                    on_event(Event(worker, status=status))
-
+            for group in groups:
                 checkpoints = Checkpoints(self.store, self.checkpoint_interval)
-                execute_group(
-                    group.specs, self.device, on_record, on_status, poll, group.slots, checkpoints, group.memory_limit
-                )
+                options = (group.slots, checkpoints, group.memory_limit)
+                execute_group(group.specs, self.device, on_record, on_status, poll, *options)
+                on_event(Event(WORKER))

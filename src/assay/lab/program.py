@@ -1,0 +1,14 @@
+"""Which runs can be trained as one program."""
+
+from __future__ import annotations
+
+from assay.description import digest
+from assay.spec import RunSpec
+
+SHARED = ("batch", "lengths", "validation", "validation_rows", "validate_every", "precision", "compile")
+
+
+def program_of(spec: RunSpec) -> str:
+    """A key that is equal for runs that can be members of one population."""
+    training = spec.training.plain()
+    return digest([spec.model.plain(), list(spec.task.shape), {name: training[name] for name in SHARED}])
