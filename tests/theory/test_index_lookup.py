@@ -12,6 +12,7 @@ from assay.theory.constructions.index_lookup import (
     Lookup,
     Pointers,
     QuadraticLookup,
+    RandomLookup,
     TraceLookup,
 )
 
