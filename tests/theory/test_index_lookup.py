@@ -12,6 +12,7 @@ from assay.theory.constructions.index_lookup import (
     Lookup,
     Pointers,
     QuadraticLookup,
+    RandomLookup,
     TraceLookup,
 )
 
@@ -35,7 +36,9 @@ def test_64_symbols_and_2048_positions_in_the_stated_width(lookup: type[Lookup],
     assert lookup().build(2048).read_out.in_features == width
 
 
-@pytest.mark.parametrize(("lookup", "factor"), [(TraceLookup, 1 / 2), (BinaryLookup, 1 / 4), (QuadraticLookup, 1 / 6)])
+@pytest.mark.parametrize(
+    ("lookup", "factor"), [(RandomLookup, 1 / 4), (TraceLookup, 1 / 2), (BinaryLookup, 1 / 4), (QuadraticLookup, 1 / 6)]
+)
 def test_with_duller_attention_it_fails(lookup: type[Lookup], factor: float):
     result = lookup().check(130, change=scaled_queries(0, factor), inputs=1200)
     assert not result.holds

@@ -86,7 +86,8 @@ class Coded(PublishedNeighbour):
     def vectors(self, length: int) -> Tensor:
         code = trace_code(length, gamma=0.5, signed=True)
         assert self.margin / 100 < code.gamma <= 0.5
-        return code.signs / code.k**0.5
+        vectors: Tensor = code.signs / code.k**0.5
+        return vectors
 
     def width_at(self, length: int, margin: float) -> int:
         return self.dimension + 2 * self.vectors(length).shape[1] + 4

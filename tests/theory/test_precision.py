@@ -43,7 +43,7 @@ def test_trace_codes_do_with_two_fraction_bits_at_2048():
 
 def test_the_frontier_between_width_and_precision():
     lookups = TraceLookup(), BinaryLookup(), QuadraticLookup()
-    trace, binary, quadratic = (least_fixed(claim, 64, inputs=32) for claim in lookups)
+    trace, binary, quadratic = (least_fixed(claim, 128, inputs=64) for claim in lookups)
     assert trace is not None
     assert binary is not None
     assert quadratic is not None
