@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +40,8 @@ RUNS = [run_spec("parity", "gru", seed=s, model_options={"width": 8},
 def start(folder: Path, jobs: int = 2, *options: str) -> subprocess.Popen[str]:
     (folder / "mine.py").write_text(STUDY)
     command = [sys.executable, "-m", "assay", "study", "mine.py", "--jobs", str(jobs), "--device", "cpu", *options]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
 
 
 def wait_for_records(folder: Path, count: int) -> None:
@@ -125,6 +127,20 @@ def test_an_interrupt_saves_everything_and_says_how_to_go_on(tmp_path: Path, nam
             break
     else:
         raise AssertionError("no checkpoint after any of five interrupts")
+
+
+def test_a_signal_to_all_processes_at_once_saves_every_run(tmp_path: Path):
+    """As schedulers send it: the workers receive it directly, and once more from their parent."""
+    child = start(tmp_path, 2, "--checkpoint", "1000")
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "assay-store").glob("segments/*.jsonl")):  # both workers are in their runs then
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(child.pid, signal.SIGTERM)
+    assert child.wait(timeout=90) == 130
+    records = Store.open(tmp_path / "assay-store").records()
+    assert all(record.finished for record in records), "an interrupted worker is not a dead one"
+    assert not list((tmp_path / "assay-store").glob("checkpoints/.*.tmp"))
 
 
 def specs(count: int) -> list[RunSpec]:
@@ -213,6 +229,7 @@ def test_a_record_that_was_not_stored_is_not_lost(tmp_path: Path):
 
     with pytest.raises(ParentDied):
         LocalProcesses(plan.device, jobs, store.path).run(plan.groups(), on_event)
+    assert not multiprocessing.active_children()
     assert not store.records()
     assert list((store.path / "checkpoints").glob("*.safetensors"))
     run_all(specs(2), store, 1)
@@ -228,6 +245,11 @@ def test_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert (plan.jobs, [len(group.specs) for group in plan.groups()]) == (5, [1] * 5)
     assert Plan(runs[:2], [], cpu).jobs == 2, "no more processes than runs"
     assert [len(group.specs) for group in Plan(runs[:2], [], cpu, jobs=1).groups()] == [1, 1]
+    stacked = Plan(runs[:3], [], cpu, jobs=2, slots=2)
+    first = next(stacked.groups())
+    done = [Record(digest=spec.digest, spec=spec.plain(), verdict="solved", stopped="solved") for spec in runs[:2]]
+    resumed = Plan(runs[:3], done, cpu, jobs=2, slots=2)
+    assert (resumed.jobs, [group.slots for group in resumed.groups()]) == (1, [first.slots]), "as many slots as before"
     limits: list[float] = []
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (12_000, 20_000))
     monkeypatch.setattr(planning, "default_slots", lambda specs, _, limit: limits.append(limit) or len(specs))

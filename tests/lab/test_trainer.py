@@ -27,9 +27,10 @@ from assay.lab.memory import (
     slots_that_fit,
     step_bytes,
 )
-from assay.lab.plan import Plan, default_slots, program_of
+from assay.lab.plan import Plan, default_slots
 from assay.lab.population import Population, build_population
 from assay.lab.precompile import compile_kernels
+from assay.lab.program import program_of
 from assay.lab.shrinking import rebuild_seconds, shrinking_pays
 from assay.lab.status import EvaluationStatus, Status
 from assay.models.skeleton import Foreign
@@ -580,3 +581,29 @@ def test_a_memory_forecast_leaves_no_tensors_without_contents_behind():
         "assert all(type(x) is torch.nn.Parameter for x in build_module(spec, cpu).parameters())"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_free_memory_of_a_container(tmp_path: Path):
+    """The limit less what is in use, but for files that are only cached."""
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 100 kB\nMemAvailable: 50 kB\n")
+    assert _free_host_memory(meminfo, tmp_path) == 50 * 1024
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("9000\n")
+    (tmp_path / "memory.stat").write_text("anon 1000\ninactive_file 8000\n")
+    assert _free_host_memory(meminfo, tmp_path) == 50 * 1024
+    (tmp_path / "memory.max").write_text("10000\n")
+    assert _free_host_memory(meminfo, tmp_path) == 9000
+
+
+def test_an_error_of_the_display_is_not_a_failed_run():
+    def on_status(status: Status | EvaluationStatus) -> None:
+        if isinstance(status, EvaluationStatus):
+            raise UnicodeEncodeError("ascii", "…", 0, 1, "no")
+
+    with pytest.raises(UnicodeEncodeError):
+        execute(run(steps=10), CPU, on_status)
+
+
+def test_a_user_s_own_module_is_traced_without_being_built_from_fake_tensors():
+    assert step_bytes(run(model=Foreign.of(Failing)), 2, CPU) > 0
