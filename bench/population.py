@@ -83,7 +83,7 @@ def measure(model: str, members: int, length: int, faster: bool, device: torch.d
     population.step()
     wait(device)
     row["since_command_s"] = time.perf_counter() - BEGIN
-    row["uncaptured"], row["uncompiled"] = population.uncaptured, population.uncompiled
+    row["uncaptured"], row["uncompiled"] = population.why_not_captured, population.why_not_compiled
     row["steps_drawn_at_once"] = population.ahead
     population.round()
     row["round_ms"] = timed(population.round, 1, device) / population.how.validate_every / members

@@ -121,7 +121,7 @@ def test_an_interrupt_saves_everything_and_says_how_to_go_on(tmp_path: Path, nam
         assert child.wait(timeout=60) == 130
         assert child.stderr
         said = child.stderr.read()
-        assert "runs are kept in assay-store, and those under way are saved; go on with: assay study mine.py" in said
+        assert "runs are kept in assay-store, and unfinished runs are saved; continue with: assay study mine.py" in said
         assert "Traceback" not in said
         if checkpoints(tmp_path):
             break

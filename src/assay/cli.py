@@ -54,7 +54,7 @@ def run(
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=10_000, help="Seeds 0 to N - 1.")] = 1,
     lr: Annotated[str | None, typer.Option("--lr", help="Learning rates, as 1e-3,3e-3.", show_default="0.001")] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="Most training steps.", show_default="20000")
+        int | None, typer.Option("--steps", min=1, help="Maximum number of training steps.", show_default="20000")
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -142,8 +142,8 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
             records = carry_out(plan, store, local_engine(plan, store, options.checkpoint), progress.receive)
     except KeyboardInterrupt:
         finished = sum(record.finished for record in plan.records)
-        message = f"stopped: {finished} of {total} runs are kept in {store_path}, and those under way are saved"
-        typer.echo(f"\n{message}; go on with: {command}", err=True)
+        message = f"stopped: {finished} of {total} runs are kept in {store_path}, and unfinished runs are saved"
+        typer.echo(f"\n{message}; continue with: {command}", err=True)
         raise typer.Exit(130) from None
     if as_json:
         print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})

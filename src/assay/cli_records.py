@@ -55,7 +55,7 @@ def repeat(
     from assay.analysis.repeat import outcomes, recorded_cell
     from assay.lab.device import parse_device
     from assay.studies import study_named
-    from assay.terminal import console, repeated
+    from assay.terminal import console, print_repetitions
 
     torch_device = parse_device(device)
     cell = recorded_cell(study_named(name), variant, task, lr, store, STORE)
@@ -65,7 +65,7 @@ def repeat(
         runs = [repetition.plain() for repetition in repetitions]
         print_json({"seeds": dict(recorded), "same": same, "runs": runs})
     else:
-        repeated(console(), recorded, [(r.before, r.after, r.same) for r in repetitions])
+        print_repetitions(console(), recorded, [(r.before, r.after, r.same) for r in repetitions])
     if len(recorded) == 1 and not same:
         raise typer.Exit(1)
 

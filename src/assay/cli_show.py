@@ -39,7 +39,7 @@ PARTS = ("training", "testing")
 
 
 def list_(
-    noun: Annotated[Noun | None, typer.Argument(help="One kind of them.", show_default="all")] = None,
+    noun: Annotated[Noun | None, typer.Argument(help="Only this kind.", show_default="all")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List tasks, models, studies and claims."""
@@ -138,7 +138,7 @@ def _lengths(task: Task) -> dict[str, str]:
         "training lengths": "{} to {}".format(*spec.training.lengths),
         "validation bins": ranges(spec.training.validation),
         "test bins": ranges(spec.testing.bins),
-        "most steps": f"{spec.training.steps:,}",
+        "maximum steps": f"{spec.training.steps:,}",
     }
 
 

@@ -18,14 +18,14 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Schedule = Literal["constant", "linear", "cosine"]
 
 
-def _named_apart(bins: tuple[Bin, ...]) -> tuple[Bin, ...]:
+def _unique_names(bins: tuple[Bin, ...]) -> tuple[Bin, ...]:
     names = [bin_.name for bin_ in bins]
     if len(set(names)) < len(names):
         raise ValueError(f"two bins have the same name: {', '.join(names)}")
     return bins
 
 
-Bins = Annotated[tuple[Bin, ...], Field(min_length=1), AfterValidator(_named_apart)]
+Bins = Annotated[tuple[Bin, ...], Field(min_length=1), AfterValidator(_unique_names)]
 
 
 class Training(Description):
@@ -106,7 +106,7 @@ class RunSpec(Description):
         return digest(self.plain())
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's, without the cached digest, which may be another."""
+        """As in pydantic, but without the cached digest, since fields may have changed."""
         copy = super().model_copy(update=update, deep=deep)
         copy.__dict__.pop("digest", None)
         return copy

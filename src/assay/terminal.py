@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from assay.theory.bounds.sizes import Size
     from assay.theory.claim import CheckResult
 
-VERDICT_WIDTH = 13  # of the longest verdict, "partly solved"
+VERDICT_WIDTH = 13  # a little more than the longest single verdict
 COLOURS = {"solved": "green", "partly": "yellow", "diverged": "red", "failed": "red"}
 
 
@@ -230,20 +230,20 @@ def _cell_table(cells: Sequence[Cell], columns: dict[str, Callable[[Cell], str]]
     return table
 
 
-def repeated(console: Console, outcomes: Counter[str], runs: Sequence[tuple[Record, Record, bool]]) -> None:
-    """Runs that were made again, beside their records."""
+def print_repetitions(console: Console, outcomes: Counter[str], runs: Sequence[tuple[Record, Record, bool]]) -> None:
+    """Repeated runs beside their records."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("seed", justify="right")
     for heading in ("recorded", "steps", "on", "now", "steps", "on"):
         table.add_column(heading, justify="right" if heading == "steps" else "left", no_wrap=True)
     for before, after, same in runs:
         style = "green" if same else "red"
-        told = ((run.verdict, f"{run.steps:,}", escape(run.device)) for run in (before, after))
-        (was, took, there), (now, takes, here) = told
-        table.add_row(str(before.seed), was, took, there, f"[{style}]{now}", takes, here)
+        recorded = (before.verdict, f"{before.steps:,}", escape(before.device))
+        repeated = (f"[{style}]{after.verdict}", f"{after.steps:,}", escape(after.device))
+        table.add_row(str(before.seed), *recorded, *repeated)
     console.print(table)
     seeds = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-    agreed = "they agree" if len(outcomes) == 1 else "they do not agree, so that either may come out"
+    agreed = "they agree" if len(outcomes) == 1 else "they differ, so a repetition may give either"
     console.print(f"[dim]Recorded seeds of this cell: {seeds}; {agreed}.")
 
 
@@ -273,7 +273,7 @@ def claim_line(result: CheckResult) -> str:
 
 
 def show_sizes(console: Console, task: str, length: int, precision: int, sizes: Sequence[Size]) -> None:
-    """Who can do a task of some length, and at what size."""
+    """Which models can solve a task of some length, and at what size."""
     console.print(f"[bold]{escape(task)}[/], N = {length:,}, numbers of {precision} bits")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("model", no_wrap=True)
@@ -292,4 +292,6 @@ def show_sizes(console: Console, task: str, length: int, precision: int, sizes: 
     console.print(table)
     for number, note in enumerate(notes, 1):
         console.print(f"[dim]({number}) {escape(note)}")
-    console.print("[dim]Least width: with the usual layers and heads, the smallest that has the bits; fewer cannot do.")
+    console.print(
+        "[dim]Least width: with the usual layers and heads, the smallest that has the bits; a smaller width cannot suffice."
+    )

@@ -143,7 +143,7 @@ def test_tasks_of_one_shape_mix():
 def test_a_slot_is_used_again_and_again():
     first, second = run("lstm", seed=1), run("lstm", seed=2)
     population = populated([first, run("lstm", seed=3)])
-    assert not population.uncaptured or DEVICE.type == "cpu"
+    assert not population.why_not_captured or DEVICE.type == "cpu"
     population.round()
     population.vacate(0)
     still = population.theta[0].clone()

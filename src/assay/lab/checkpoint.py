@@ -84,7 +84,7 @@ class Checkpoints:
         return None
 
     def prune(self, finished: Iterable[str]) -> None:
-        """Delete the files that no run would continue from, and the remains of writes that were killed."""
+        """Delete obsolete checkpoints and leftover temporary files."""
         done = set(finished)
         latest: dict[str, tuple[int, Path]] = {}
         for path, _, header in self._all():

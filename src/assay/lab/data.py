@@ -25,12 +25,12 @@ TEST, VALIDATE = 0, 1  # the other parts train
 FEWEST_BITS = 6.0  # a length with fewer than 2^6 inputs (of either label) is not split
 ATTEMPTS = 3  # candidates for each row of a training batch
 ROUNDS = 64  # of redrawing for a held-out set
-LENGTHS = 24  # tested per bin, where inputs are not few
-DRAWN_TOKENS = {"cpu": 1 << 16, "cuda": 1 << 23}  # candidates that are drawn at once, about
+LENGTHS = 24  # at most so many lengths of a bin are tested, unless all of them have few inputs
+DRAWN_TOKENS = {"cpu": 1 << 16, "cuda": 1 << 23}  # approximate number of candidate tokens per draw
 
 
 def content_hash(inputs: Tensor) -> Int[Tensor, "rows"]:
-    """A 64-bit hash of each row's content, padding left out of account."""
+    """A 64-bit hash of each row's content, ignoring padding."""
     words = inputs if inputs.dtype == torch.int64 else inputs.contiguous().view(torch.int32).long()
     words = words.flatten(1)
     weights = mix(torch.arange(1, words.shape[1] + 1, device=words.device)) | 1

@@ -106,7 +106,7 @@ class Marks:
 
 
 def favourite(answers: Int[Tensor, "*n"]) -> float:
-    """The share of the most common answer; numbers below 0 are not answers."""
+    """The share of the most common answer; negative values are ignored."""
     counts = (answers.clamp(min=-1) + 1).flatten().bincount(minlength=1)[1:].cpu()
     return float(counts.max() / counts.sum()) if len(counts) else math.nan
 

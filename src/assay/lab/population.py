@@ -74,8 +74,8 @@ class Population:
         self.losses, self.update = self._losses, self._update
         self.step, self.validate = GraphedFunction(self._step), GraphedFunction(self._validate)
         self.draws = [GraphedFunction(partial(self._draw, number)) for number in range(len(tasks))]
-        self.uncompiled = self._compile() if self.training.compile else ""
-        self.uncaptured = self._capture()
+        self.why_not_compiled = self._compile() if self.training.compile else ""
+        self.why_not_captured = self._capture()
 
     def _compile(self) -> str:
         """Compile loss, gradient and update while every slot is empty; returns why that failed, or an empty string."""
@@ -197,7 +197,7 @@ class Population:
             losses = self.losses(leaves, inputs, targets)
             grads = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
         with torch.no_grad():
-            self._settle_buffers(active, buffers)
+            self._restore_inactive_buffers(active, buffers)
             self.update(losses.detach(), grads)
 
     def _losses(self, leaves: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Float[Tensor, "slots"]:
@@ -206,7 +206,7 @@ class Population:
     def _update(self, losses: Float[Tensor, "slots"], grads: Sequence[Tensor | None]) -> None:
         self.slots.update(losses, self.layout.rows(grads, self.theta), self.theta, self.m, self.v)
 
-    def _settle_buffers(self, active: Bool[Tensor, "slots"], previous: dict[str, Tensor]) -> None:
+    def _restore_inactive_buffers(self, active: Bool[Tensor, "slots"], previous: dict[str, Tensor]) -> None:
         """Undo what the forward pass wrote to the buffers of slots that are no longer trained."""
         self.modules.collect_buffers()
         for name, buffer in self.modules.buffers.items():

@@ -57,14 +57,14 @@ class StackedModules(SlotModules):
 
 
 class SingleModule(SlotModules):
-    """One slot: the member's module itself, its parameters lying in the row."""
+    """One slot: the member's module itself; its parameters are views into the row of `theta`."""
 
     def __init__(self, template: nn.Module, layout: Layout, theta: Float[Tensor, "1 size"]) -> None:
         self.layout, self.theta = layout, theta
         self.install(template)
 
     def install(self, module: nn.Module) -> None:
-        """Use this module itself: it may hold more numbers of its seed than parameters and buffers."""
+        """Use this module itself: its constructor may store random values outside of parameters and buffers."""
         self.template, self.leaves = module, {**trainable(module)}
         for name, row in self.layout.views(self.theta).items():
             self.leaves[name].data = row[0]

@@ -99,7 +99,7 @@ def why_unmappable(spec: RunSpec, device: torch.device) -> str:
     finally:
         functorch._set_vmap_fallback_enabled(fallback)
     if not torch.equal(first, second):
-        return "it has numbers that depend on its seed and are neither parameters nor buffers"
+        return "its output depends on random values that are neither parameters nor buffers"
     return _why_buffers_are_lost(module.train(), inputs[0])
 
 

@@ -28,7 +28,7 @@ class Status(NamedTuple):
     steps: int  # its limit
     loss: float
     steps_per_second: float
-    seconds_left: float  # at most
+    seconds_left: float  # upper bound
 
 
 class EvaluationStatus(NamedTuple):

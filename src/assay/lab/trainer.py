@@ -27,7 +27,7 @@ from assay.spec import RunSpec
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What a trainer reports, and to whom."""
+    """The functions that a trainer calls."""
 
     on_end: Callable[[Member, StopReason, nn.Module], None]  # the module is the member's until this returns
     on_failure: Callable[[Member, BaseException], None]
@@ -56,7 +56,7 @@ def _population_errors() -> Iterator[None]:
 class GroupTrainer:
     """Trains the runs of one group from the first to the last.
 
-    Where memory runs out it continues with half of the slots; after another error it trains each run alone.
+    If memory runs out it continues with half of the slots; after another error it trains each run alone.
     """
 
     def __init__(
@@ -73,20 +73,20 @@ class GroupTrainer:
         self.tasks = list(dict.fromkeys(spec.task for spec in specs))
         self.unmapped = why_unmappable(self.spec, device)
         self.slots = 1 if self.unmapped else slots
-        self.inside: dict[int, Member] = {}
+        self.members_by_slot: dict[int, Member] = {}
         self.snapshot: dict[int, tuple[Member, Progress]] = {}  # by slot, at the population's last snapshot
         self.ended = {"solved": 0, "diverged": 0, "steps": 0, "failed": 0}
-        self.halved: list[int] = []
-        self.shrunk: list[int] = []
+        self.slots_before_halving: list[int] = []
+        self.slots_before_shrinking: list[int] = []
         self.population: Population | None = None
 
     def run(self) -> None:
         """Train until no run is left; when interrupted, save the state of every member first."""
         try:
-            while self.waiting or self.inside:
+            while self.waiting or self.members_by_slot:
                 try:
                     self._run_population()
-                    if self.inside:
+                    if self.members_by_slot:
                         self._shrink()
                 except torch.OutOfMemoryError as error:
                     self._halve_slots(error)
@@ -115,8 +115,8 @@ class GroupTrainer:
             with _population_errors():
                 reports = population.round(self.callbacks.poll)
             seconds = time.perf_counter() - start
-            share = seconds / len(self.inside)
-            for slot, member in list(self.inside.items()):
+            share = seconds / len(self.members_by_slot)
+            for slot, member in list(self.members_by_slot.items()):
                 member.seconds += share
                 if reason := member.receive(reports[slot], partial(population.current_state, slot)):
                     self._end(population, slot, reason)
@@ -125,7 +125,7 @@ class GroupTrainer:
     def _fill_slots(self, population: Population) -> bool:
         """Put waiting runs into free slots; returns whether any slot is taken."""
         for slot in range(population.count):
-            while slot not in self.inside and self.waiting:
+            while slot not in self.members_by_slot and self.waiting:
                 member = self.waiting[0]
                 self._resume(member, population)
                 try:
@@ -136,8 +136,8 @@ class GroupTrainer:
                     self._fail(self.waiting.popleft(), error)
                 else:
                     member.started = member.started or datetime.now(UTC).isoformat(timespec="seconds")
-                    self.inside[slot] = self.waiting.popleft()
-        return bool(self.inside)
+                    self.members_by_slot[slot] = self.waiting.popleft()
+        return bool(self.members_by_slot)
 
     def _resume(self, member: Member, population: Population) -> None:
         """Let a member continue from its checkpoint, if there is one and it fits."""
@@ -150,19 +150,19 @@ class GroupTrainer:
     def _take_snapshot(self, population: Population) -> None:
         """Remember the progress and state of every member; the states they were admitted with are needed until then."""
         population.take_snapshot()
-        self.snapshot = {slot: (member, member.progress) for slot, member in self.inside.items()}
-        for member in self.inside.values():
+        self.snapshot = {slot: (member, member.progress) for slot, member in self.members_by_slot.items()}
+        for member in self.members_by_slot.values():
             member.state = None
 
     def _end(self, population: Population, slot: int, reason: StopReason) -> None:
         """Hand over a member that has ended, in its best state if that was kept, and free its slot."""
-        member = self.inside[slot]
+        member = self.members_by_slot[slot]
         member.notes |= self._notes(population)
         if member.best and reason != "diverged":
             population.restore(slot, member.best)
         self.callbacks.on_end(member, reason, population.module(slot))
         self.ended[reason] += 1
-        del self.inside[slot]
+        del self.members_by_slot[slot]
         population.vacate(slot)
 
     def _fail(self, member: Member, error: BaseException) -> None:
@@ -175,17 +175,17 @@ class GroupTrainer:
         if self.unmapped:
             notes["unmapped_because"] = self.unmapped
         if self.device.type == "cuda":
-            notes |= _success("graph", population.uncaptured)
+            notes |= _success("graph", population.why_not_captured)
         if self.spec.training.compile:
-            notes |= _success("compiled", population.uncompiled)
-        if self.halved:
-            notes["slots_before_memory_ran_out"] = list(self.halved)
-        if self.shrunk:
-            notes["slots_before_shrinking"] = list(self.shrunk)
+            notes |= _success("compiled", population.why_not_compiled)
+        if self.slots_before_halving:
+            notes["slots_before_memory_ran_out"] = list(self.slots_before_halving)
+        if self.slots_before_shrinking:
+            notes["slots_before_shrinking"] = list(self.slots_before_shrinking)
         return notes
 
     def _report(self, seconds: float) -> None:
-        members, waiting = list(self.inside.values()), [member.spec for member in self.waiting]
+        members, waiting = list(self.members_by_slot.values()), [member.spec for member in self.waiting]
         status = group_status(self.tasks, self.slots, members, waiting, self.ended, self.spec, seconds)
         self.callbacks.on_status(status)
 
@@ -195,14 +195,16 @@ class GroupTrainer:
         if self.waiting:
             return False
         training = self.spec.training
-        steps = max(m.spec.training.steps - m.step for m in self.inside.values())
+        steps = max(m.spec.training.steps - m.step for m in self.members_by_slot.values())
         seconds_left = steps * round_seconds / training.validate_every
-        return shrinking_pays(self.slots, len(self.inside), seconds_left, rebuild_seconds(training, self.device))
+        return shrinking_pays(
+            self.slots, len(self.members_by_slot), seconds_left, rebuild_seconds(training, self.device)
+        )
 
     def _shrink(self) -> None:
         """Continue with as many slots as there are members."""
-        self.shrunk.append(self.slots)
-        self.slots = len(self.inside)
+        self.slots_before_shrinking.append(self.slots)
+        self.slots = len(self.members_by_slot)
         self._return_to_queue()
 
     def _halve_slots(self, error: torch.OutOfMemoryError) -> None:
@@ -210,7 +212,7 @@ class GroupTrainer:
         if self.slots == 1:
             self._fail(self.waiting.popleft(), error)
             return
-        self.halved.append(self.slots)
+        self.slots_before_halving.append(self.slots)
         self.slots //= 2
 
     def _isolate_members(self, error: Exception) -> None:
@@ -225,12 +227,12 @@ class GroupTrainer:
         """Move all members back to the queue, as they were at the last snapshot, and free the population's memory."""
         population = self.population
         snapshot = {id(member): (slot, progress) for slot, (member, progress) in self.snapshot.items()}
-        for _, member in sorted(self.inside.items(), reverse=True):
+        for _, member in sorted(self.members_by_slot.items(), reverse=True):
             if population is not None and id(member) in snapshot:
                 slot, progress = snapshot[id(member)]
                 member.rewind(progress, population.state(slot))
             self.waiting.appendleft(member)
-        self.inside, self.snapshot, self.population = {}, {}, None
+        self.members_by_slot, self.snapshot, self.population = {}, {}, None
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -245,7 +247,7 @@ class GroupTrainer:
                 (member.plain(progress), population.state(slot)._replace(best=progress.best))
                 for slot, member, progress in started
             ]
-        others = (*self.inside.values(), *self.waiting)
+        others = (*self.members_by_slot.values(), *self.waiting)
         checkpoints += [(member.plain(member.progress), member.state) for member in others if member.state]
         if self.checkpoints and checkpoints:
             self.checkpoints.write(checkpoints)
