@@ -293,5 +293,5 @@ def show_sizes(console: Console, task: str, length: int, precision: int, sizes: 
     for number, note in enumerate(notes, 1):
         console.print(f"[dim]({number}) {escape(note)}")
     console.print(
-        "[dim]Least width: with the usual layers and heads, the smallest that has the bits; a smaller width cannot suffice."
+        "[dim]Least width: the smallest with enough bits, for the usual layers and heads.")
     )
