@@ -292,6 +292,4 @@ def show_sizes(console: Console, task: str, length: int, precision: int, sizes: 
     console.print(table)
     for number, note in enumerate(notes, 1):
         console.print(f"[dim]({number}) {escape(note)}")
-    console.print(
-        "[dim]Least width: the smallest with enough bits, for the usual layers and heads.")
-    )
+    console.print("[dim]Least width: the smallest with enough bits, for the usual layers and heads.")
