@@ -51,7 +51,7 @@ def test_the_same_run_comes_out(made: tuple[Path, list[Record]], tmp_path: Path)
     result = repeat(made, tmp_path, "elman", "parity", "--lr", "1e-3", "--seeds", "2")
     assert result.exit_code == 0, result.output
     assert result.output.count("cpu") == 4
-    assert "1 censored, 1 collapsed; they do not agree" in result.output
+    assert "1 censored, 1 collapsed; they differ" in result.output
     assert max(map(len, result.output.splitlines())) <= 100
 
 
@@ -77,7 +77,7 @@ def test_another_outcome_where_seeds_disagreed_is_none(made: tuple[Path, list[Re
 
     result = repeat(made, tmp_path, "elman", "parity", change=forged)
     assert result.exit_code == 0
-    assert "do not agree" in result.output
+    assert "they differ" in result.output
 
 
 @pytest.mark.parametrize(

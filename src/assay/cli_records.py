@@ -92,9 +92,10 @@ def pack(
 ) -> None:
     """Turn a store into one compact file that can be shared and reported on."""
     from assay.record import Store
+    from assay.terminal import counted
 
     packed = Store.open(store)
     whole = store.resolve()  # a name, also for the current folder
     path = out or whole.with_name(f"{whole.name}.jsonl.xz")
     count = packed.pack(path)
-    typer.echo(f"{count} records in {path} ({path.stat().st_size / 1024:.0f} KiB)")
+    typer.echo(f"{counted(count, 'record')} in {path} ({path.stat().st_size / 1024:.0f} KiB)")

@@ -79,12 +79,10 @@ def prove(
     out, progress, results = console(), console(stderr=True), []
     if length is not None:
         claims = _with_length(claims, length, strict=bool(names), say=progress.print)
-    if not as_json:
-        out.print(claim_header())
     for claim in track(claims, "checking", console=progress, transient=True, disable=not progress.is_terminal):
         results.append(claim.check(claim.largest if largest else length, **change))
         if not as_json:
-            out.print(claim_line(results[-1]))
+            out.print(*([claim_header()] if len(results) == 1 else []), claim_line(results[-1]), sep="\n")
     if as_json:
         print_json({"verdicts": [result.plain() for result in results]})
     if not all(result.holds for result in results):
