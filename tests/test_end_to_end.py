@@ -55,9 +55,8 @@ def facts(record: Record) -> dict[str, object]:
     return record.model_dump(exclude={"seconds", "started", "ended", "commit", "population"})
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_killed_study_repeats_no_finished_run(tmp_path: Path, jobs: int):
-    child = start(tmp_path, jobs)
+def test_a_killed_study_repeats_no_finished_run(tmp_path: Path):
+    child = start(tmp_path, jobs := 2)
     wait_for_records(tmp_path, 3)
     child.send_signal(signal.SIGKILL)
     child.wait()
@@ -78,7 +77,7 @@ def test_a_killed_study_repeats_no_finished_run(tmp_path: Path, jobs: int):
 def test_killed_again_and_again_it_ends_with_the_same_records(tmp_path: Path, jobs: int, slots: int):
     """At moments of no choosing, each time later in the work, since it goes on from its checkpoints."""
     options, chance = ("--checkpoint", "0", "--slots", str(slots)), random.Random(jobs)
-    for _ in range(3):
+    for _ in range(2):
         child = start(tmp_path, jobs, *options)
         wait_for_more_checkpoints(tmp_path, child)
         time.sleep(chance.uniform(0, 0.5))
@@ -111,8 +110,7 @@ def checkpoints(folder: Path) -> set[str]:
     return {path.name for path in (folder / "assay-store" / "checkpoints").glob("*.safetensors")}
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(("name", "jobs"), [("SIGINT", 2), ("SIGTERM", 1)])
 def test_an_interrupt_saves_everything_and_says_how_to_go_on(tmp_path: Path, name: str, jobs: int):
     for _ in range(5):  # a run may end between the look and the signal, and its checkpoint with it
         child = start(tmp_path, jobs, "--checkpoint", "0")

@@ -98,7 +98,7 @@ def run(
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(help="A study's name, or the path of a .py file that defines RUNS.")],
+    name: Annotated[str, typer.Argument(help="A study's name, or the path of a .py file that defines RUNS or PIECES.")],
     piece: Annotated[
         str | None,
         typer.Option("--piece", help="Only this piece of the study; `assay show NAME` lists them.", show_default="all"),

@@ -31,7 +31,7 @@ MODELS = Registry(
     "model",
     "assay.models",
     {
-        "transformer": Entry("zoo:transformer", "softmax attention; positions none to rotary", IRIE),
+        "transformer": Entry("zoo:transformer", "softmax attention; four kinds of positions", IRIE),
         "linear-transformer": Entry("zoo:linear_transformer", "additive fast weights", IRIE),
         "delta-net": Entry("zoo:delta_net", "delta rule, beta in (0, 1)", IRIE),
         "recurrent-delta": Entry("zoo:recurrent_delta", "delta rule with feedback", IRIE),

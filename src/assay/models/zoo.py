@@ -185,9 +185,11 @@ def srwm(
     b_mean: float = -1.0,
     convention: Convention = "paper",
 ) -> Stack:
-    """Paper: the mixer reads the stream without norm, the residual is the normed stream, y is read before the write.
+    """A weight matrix that modifies itself at every token.
 
-    Parts in `fixed` (letters of yqkb) do not modify themselves; `q_scale` and `b_mean` set the initial W_q and w_b.
+    As published (`convention=paper`), the mixer's input is not normalised, the residual connection carries the
+    normalised stream, and the output is read before the write. `fixed` names parts that stay constant, as letters of
+    yqkb (W_y, W_q, W_k, w_b); `q_scale` and `b_mean` set the initial W_q and w_b.
     """
     mixer = Srwm(heads=heads, reading=reading, fixed=fixed, q_scale=q_scale, b_mean=b_mean)
     return Stack(name="srwm", mixers=in_layers(mixer, layers), width=width, ff=ff, norm=norm)

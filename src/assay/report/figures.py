@@ -13,7 +13,10 @@ from assay.analysis.cells import Cell, wilson
 
 FONT = "Helvetica, Arial, sans-serif"
 SCALE = alt.Scale(domain=[0, 1], scheme="blues")
-SHADING = "A square is as dark as the lower end of the 95 % interval of its share: 1 of 1 is lighter than 10 of 10."
+SHADING = (
+    "The darker a square, the larger the lower end of the 95 % interval of its share of seeds: 1 of 1 is lighter than "
+    "10 of 10."
+)
 
 Rows = list[dict[str, Any]]
 

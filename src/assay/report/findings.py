@@ -50,7 +50,7 @@ def findings_table(page: Page, judgements: Iterable[Judgement], grid: Grid, summ
 def in_short(judgements: Sequence[Judgement], summary: StudySummary) -> list[str]:
     """How many findings hold, and which; for those that hold in part or are under way, the numbers against them."""
     lines = []
-    for asked_here, origin in ((False, "of the paper"), (True, "asked here")):
+    for asked_here, origin in ((False, "of the paper"), (True, "added by this study")):
         group = [judged for judged in judgements if judged.finding.asked_here == asked_here]
         for status in ORDER:
             judged_so = [judged for judged in group if judged.status() == status]

@@ -21,7 +21,7 @@ TASKS = Registry(
         "an-bn": Entry("counter:AnBn", "a^n b^n: which symbols may follow?", IRIE),
         "an-bn-cn": Entry("counter:AnBnCn", "a^n b^n c^n: which symbols may follow?", IRIE),
         "an-bn-cn-dn": Entry("counter:AnBnCnDn", "a^n b^n c^n d^n: which symbols may follow?", IRIE),
-        "shuffle": Entry("dyck:Shuffle", "interleaved Dyck-1 words: which types are open?", IRIE),
+        "shuffle": Entry("dyck:Shuffle", "interleaved Dyck-1 words: which bracket types are open?", IRIE),
         "dyck-1": Entry("dyck:Dyck1", "is a bracket open?", IRIE),
         "reset-dyck-1": Entry("dyck:ResetDyck1", "is a bracket open since the last reset?", IRIE),
         "bounded-dyck": Entry("dyck:BoundedDyck", "Dyck-(k,D): well nested, at most D deep?", SEPARATIONS),
