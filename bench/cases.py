@@ -48,7 +48,7 @@ class Case:
         inputs = [operator.inputs[name] for name in operator.sequences + operator.weights]
         twice = sum(prod(shape_of(axes, self.sizes)) for axes in (*inputs, output))
         once = sum(prod(shape_of(axes, self.sizes)) for axes in states)
-        return 2 * twice * dtype.itemsize + once * state_dtype(dtype).itemsize
+        return int(2 * twice * dtype.itemsize + once * state_dtype(dtype).itemsize)
 
     def draw(self, device: torch.device) -> Tensors:
         """Typical inputs, without states: these are zero then."""

@@ -13,8 +13,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from assay.lab.population import losses_of
 from assay.lab.provenance import provenance
+from assay.lab.stacking import member_losses
 from assay.models import MODELS, named_model
 from assay.rng import Rng
 from assay.tasks import named_task
@@ -33,7 +33,7 @@ def seconds_per_step(name: str, length: int, device: str) -> tuple[int, float]:
     times = []
     for _ in range(REPEATS + 1):
         start = now()
-        loss = losses_of(model(batch.inputs)[0][None], batch.targets[None]).sum()
+        loss = member_losses(model(batch.inputs)[0][None], batch.targets[None]).sum()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -155,18 +155,21 @@ class Exact:
         self.grads = dict(zip(wanted, grads, strict=True))
 
     def errors(self, contender: Contender) -> dict[str, float]:
+        turn = contender.turn
+        assert turn is not None, "only implementations with the same layout are compared"
         forward, wanted = contender.start(self.inputs)
         (output,) = forward()
-        grads = torch.autograd.grad(output, list(wanted.values()), contender.turn(self.arriving))
-        off = [_relative(contender.turn(grad), self.grads[name]) for name, grad in zip(wanted, grads, strict=True)]
+        grads = torch.autograd.grad(output, list(wanted.values()), turn(self.arriving))
+        off = [_relative(turn(grad), self.grads[name]) for name, grad in zip(wanted, grads, strict=True)]
         return {
-            "error_out": float(_relative(contender.turn(output), self.output)),
+            "error_out": float(_relative(turn(output), self.output)),
             "error_grad": float(torch.stack(off).max()),
         }
 
 
 def _relative(x: Tensor, exact: Tensor) -> Tensor:
-    return ((x - exact).norm() / exact.norm()).detach()
+    ratio: Tensor = (x - exact).norm() / exact.norm()
+    return ratio.detach()
 
 
 def copy_bandwidth(device: torch.device) -> float:

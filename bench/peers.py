@@ -122,7 +122,7 @@ def torch_nn(op: str) -> Contender:
         networks = [NETWORKS[op](size, size, bias=False, device=a.device) for _ in range(members)]
         sequences = [torch.randn(shape, device=a.device).requires_grad_() for _ in range(members)]
         weights = [weight for network in networks for weight in network.parameters()]
-        parameters = dict(enumerate(sequences + weights))
+        parameters = {str(number): x for number, x in enumerate(sequences + weights)}
         return lambda: tuple(network(x)[0] for network, x in zip(networks, sequences, strict=True)), parameters
 
     return Contender("torch.nn", start, None)

@@ -84,13 +84,13 @@ def measure(model: str, members: int, length: int, faster: bool, device: torch.d
     wait(device)
     row["since_command_s"] = time.perf_counter() - BEGIN
     row["uncaptured"], row["uncompiled"] = population.why_not_captured, population.why_not_compiled
-    row["steps_drawn_at_once"] = population.ahead
+    row["steps_drawn_at_once"] = population.batches.ahead
     population.round()
-    row["round_ms"] = timed(population.round, 1, device) / population.how.validate_every / members
-    with numerics(population.how, device):
+    row["round_ms"] = timed(population.round, 1, device) / population.training.validate_every / members
+    with numerics(population.training, device):
         row["step_ms"] = timed(population.step, 20 if cuda else 3, device) / members
-        row["draw_ms"] = timed(population.draws[0], 3, device) / population.ahead / members
-        row["validate_ms"] = timed(population.validate, 2, device) / population.how.validate_every / members
+        row["draw_ms"] = timed(population.draws[0], 3, device) / population.batches.ahead / members
+        row["validate_ms"] = timed(population.validate, 2, device) / population.training.validate_every / members
     if cuda:
         row["memory_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
     row["predicted_mib"] = forecast(model, length, faster, device)(members) / 2**20
@@ -148,7 +148,8 @@ def show(console: Console, record: Row) -> None:
                 for row in failed:
                     console.print(f"{row['model']}, {row['members']} members: {row['failed'][:80]}", markup=False)
                 console.print()
-    console.print(f"from the command to the first step: {record['cold_start_s']:.1f} s")
+    if record["cold_start_s"] is not None:
+        console.print(f"from the command to the first step: {record['cold_start_s']:.1f} s")
 
 
 def _table(title: str, rows: list[Row]) -> Table:
