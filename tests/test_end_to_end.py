@@ -93,7 +93,7 @@ def test_killed_again_and_again_it_ends_with_the_same_records(tmp_path: Path, jo
     assert not checkpoints(tmp_path), "nothing is left behind"
     whole = tmp_path / "whole"
     whole.mkdir()
-    assert start(whole, jobs, "--slots", str(slots)).wait(timeout=240) == 0
+    assert start(whole, 1, "--slots", str(slots)).wait(timeout=240) == 0  # other processes, the same records
     expected = Store.open(whole / "assay-store").records()
     assert {r.digest: facts(r) for r in records} == {r.digest: facts(r) for r in expected}
 
@@ -282,16 +282,6 @@ def test_a_worker_that_dies_before_it_has_read_its_run(tmp_path: Path, monkeypat
     monkeypatch.setattr(Worker, "assign", kill_and_assign)
     run_all(specs(3), store, 2)
     assert sorted(r.verdict == "failed" for r in store.records()) == [False, False, True]
-
-
-def test_several_processes_give_the_same_records_as_one(tmp_path: Path):
-    both = []
-    for jobs in (1, 2):
-        store = Store.create(tmp_path / str(jobs))
-        run_all(specs(3), store, jobs)
-        both.append({r.digest: facts(r) for r in store.records()})
-    assert both[0] == both[1]
-    assert len(both[0]) == 3
 
 
 def test_a_run_that_does_not_fit_in_memory_is_refused(tmp_path: Path):

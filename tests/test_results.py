@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from assay.analysis.settings import settings
 from assay.description import canonical
-from assay.lab.execute import execute
-from assay.spec import RunSpec
 from assay.studies import RESULTS, STUDIES, study_named
 from tests.shipped import shipped
 
@@ -28,15 +24,6 @@ def test_every_run_of_a_shipped_study_has_its_record(name: str):
         assert record.finished
         assert record.commit
         assert not record.commit.endswith("+") or record.commit in UNCLEAR
-
-
-def test_a_cell_whose_seeds_agree_comes_out_the_same_on_a_cpu():
-    """The quickest of them; `assay repeat` does it for any."""
-    records = [record for record in shipped("irie2023") if record.model == "lstm" and record.task == "parity"]
-    agreed = [cell for cell in settings(records) if [record.verdict for record in cell] == ["solved"] * 10]
-    record = min(agreed, key=lambda cell: sum(record.steps for record in cell))[0]
-    again = execute(RunSpec(**record.spec), torch.device("cpu"))
-    assert again.verdict == record.verdict == "solved"
 
 
 def test_the_demo_shows_the_separations_that_it_promises():

@@ -172,8 +172,9 @@ def noisy(model: Any = "gru") -> list[RunSpec]:
     return [run(seed, model=model, **options) for seed in range(3)]
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-@pytest.mark.parametrize("model", ["gru", Foreign.of(Failing), Foreign.of(Replacing)], ids=named)
+@pytest.mark.parametrize(
+    ("model", "slots"), [("gru", 1), ("gru", 3), (Foreign.of(Failing), 3), (Foreign.of(Replacing), 1)], ids=named
+)
 def test_the_best_state_is_the_one_that_is_tested(model: Any, slots: int):
     """As if the run had ended there."""
     specs = noisy(model)

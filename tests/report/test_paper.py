@@ -68,7 +68,7 @@ def test_in_short_counts_the_findings_and_gives_the_numbers_against_them(
     counted = {"holds": ("holds", "hold"), "does not hold": ("does not hold", "do not hold")}
     counted["not tested"] = ("is not tested yet", "are not tested yet")
     explained = {"in part": ("Holds in part", "Against it"), "under way": ("Under way", "Against it so far")}
-    for ours, origin in ((False, "5 findings of the paper"), (True, "1 findings asked here")):
+    for ours, origin in ((False, "5 findings of the paper"), (True, "1 findings added by this study")):
         for result in ("holds", "does not hold", "in part", "under way", "not tested"):
             group = [f for f in study.findings if (f.asked_here, status(plain, f)) == (ours, result)]
             names = "; ".join(finding.name for finding in group)
