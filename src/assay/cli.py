@@ -41,7 +41,10 @@ Jobs = Annotated[
 Slots = Annotated[
     int | None,
     typer.Option(
-        "--slots", min=1, help="Runs trained as one program.", show_default="as many as fit on a GPU, 1 on a CPU"
+        "--slots",
+        min=1,
+        help="How many runs are trained together as one program.",
+        show_default="as many as fit on a GPU, 1 on a CPU",
     ),
 ]
 Checkpoint = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]

@@ -27,7 +27,7 @@ def report(
         Path | None, typer.Option("--out", help="The folder for the page.", show_default="reports/STUDY")
     ] = None,
 ) -> None:
-    """Make a page with tables and charts from the records of a study, or of theory."""
+    """Make a page with tables and charts from the records of a study, or of all claims (`theory`)."""
     from assay.analysis.subjects import read_subject
     from assay.report import write_page
     from assay.terminal import console

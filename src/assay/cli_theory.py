@@ -42,7 +42,7 @@ def prove(
         typer.Option(
             "--numbers",
             help="Compute in a number format: fixed:WHOLE.FRACTION, float:EXPONENT.MANTISSA, float32, float16, "
-            "bfloat16, e5m2 or e4m3; default: the numbers of each construction.",
+            "bfloat16, e5m2 or e4m3; default: the format of each construction.",
         ),
     ] = None,
     part: Annotated[
@@ -55,7 +55,7 @@ def prove(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check claims: explicit weights against the task's oracle, lower bounds by their witnesses.
+    """Check claims: explicit weights against the task's oracle, lower bounds by the inputs that prove them.
 
     The exit code is 1 if a claim fails.
     """
@@ -119,7 +119,7 @@ def _with_length(claims: list[Claim], length: int, strict: bool, say: Callable[[
 def size(
     task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
     length: Annotated[int, typer.Option("--length", min=1, help="The length of the inputs: N.")],
-    precision: Annotated[int, typer.Option("--precision", min=1, help="The bits of every number.")] = 32,
+    precision: Annotated[int, typer.Option("--precision", min=1, help="Bits per number.")] = 32,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="An option of the task, as task.NAME=VALUE (JSON or text).")
     ] = None,
