@@ -70,15 +70,15 @@ def test_files_of_the_same_name_in_two_folders_are_two_studies(tmp_path: Path):
 
 def test_pieces_give_the_runs_and_models_the_variants(tmp_path: Path):
     text = "PIECES = {'a': [RUN], 'b': lambda: [RUN.with_seed(1)]}"
-    found = study_named(str(study(tmp_path, text)))
-    assert [run.seed for run in found.runs] == [0, 1]
-    assert [run.seed for run in found.variants["gru"]] == [0, 1]
+    loaded = study_named(str(study(tmp_path, text)))
+    assert [run.seed for run in loaded.runs] == [0, 1]
+    assert [run.seed for run in loaded.variants["gru"]] == [0, 1]
 
 
 def test_a_piece_is_built_alone(tmp_path: Path):
-    found = study_named(str(study(tmp_path, "PIECES = {'a': lambda: [RUN], 'b': lambda: 1 / 0}")))
-    assert len(found.piece("a")) == 1
-    assert found.piece("a") is found.piece("a")
+    loaded = study_named(str(study(tmp_path, "PIECES = {'a': lambda: [RUN], 'b': lambda: 1 / 0}")))
+    assert len(loaded.piece("a")) == 1
+    assert loaded.piece("a") is loaded.piece("a")
     with pytest.raises(BadInput, match="ZeroDivisionError"):
-        found.piece("b")
+        loaded.piece("b")
     assert all(callable(runs) for runs in (*irie2023_runs.PIECES.values(), *irie2023_runs.VARIANTS.values()))

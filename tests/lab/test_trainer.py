@@ -230,22 +230,22 @@ def test_a_best_state_outlives_an_interrupt(tmp_path: Path, model: Any):
 def test_an_interrupted_training_goes_on_where_it_was(tmp_path: Path, slots: int):
     specs = [run(seed, steps=30) for seed in range(4)]
     whole = execute_group(specs, CPU, slots=slots)
-    store, made = Store.create(tmp_path / "s"), list[Record]()
+    store, records = Store.create(tmp_path / "s"), list[Record]()
     for after in (25, 13, 38, 7):
-        done = {record.digest for record in made}
+        done = {record.digest for record in records}
         rest = [spec for spec in specs if spec.digest not in done]
         try:
             execute_group(
-                rest, CPU, made.append, poll=Interrupt(after), slots=slots, checkpoints=Checkpoints(store.path)
+                rest, CPU, records.append, poll=Interrupt(after), slots=slots, checkpoints=Checkpoints(store.path)
             )
         except KeyboardInterrupt:
             assert list((store.path / "checkpoints").glob("*.safetensors"))
-    done = {record.digest for record in made}
+    done = {record.digest for record in records}
     rest = [spec for spec in specs if spec.digest not in done]
-    execute_group(rest, CPU, made.append, slots=slots, checkpoints=Checkpoints(store.path))
-    assert by_digest(made) == by_digest(whole)
-    assert any(record.population.get("resumed") for record in made)
-    Checkpoints(store.path).prune([record.digest for record in made])
+    execute_group(rest, CPU, records.append, slots=slots, checkpoints=Checkpoints(store.path))
+    assert by_digest(records) == by_digest(whole)
+    assert any(record.population.get("resumed") for record in records)
+    Checkpoints(store.path).prune([record.digest for record in records])
     assert not list((store.path / "checkpoints").iterdir())
 
 
@@ -254,12 +254,12 @@ def test_a_checkpoint_that_is_damaged_or_of_another_shape_is_no_checkpoint(tmp_p
     kept = Checkpoints(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         execute_group([spec], CPU, poll=Interrupt(15), checkpoints=kept)
-    found = Checkpoints(tmp_path).load(spec.digest)
-    assert found is not None
-    assert found.progress["step"] == 10
+    checkpoint = Checkpoints(tmp_path).load(spec.digest)
+    assert checkpoint is not None
+    assert checkpoint.progress["step"] == 10
     assert Checkpoints(tmp_path).load("another") is None
     (tmp_path / "checkpoints" / "0-noise.safetensors").write_bytes(b"noise")
-    facts_, saved = found
+    facts_, saved = checkpoint
     Checkpoints(tmp_path).write([(facts_ | {"step": 20}, saved._replace(theta=saved.theta[:-1]))])
     (record,) = execute_group([spec], CPU, checkpoints=Checkpoints(tmp_path))
     assert "resumed" not in record.population
@@ -505,8 +505,8 @@ def test_a_compiled_population_computes_the_same(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its checks cannot be traced
     monkeypatch.setattr(torch, "compile", lambda f, **named: real(f, backend="aot_eager", **named))
     specs = [[run(seed, model=model, compile=choice) for seed in (0, 1)] for choice in (True, False) for model in MANY]
-    made = [execute_group(those, CPU, slots=2) for those in specs]
-    for compiled, plain in zip(made[: len(MANY)], made[len(MANY) :], strict=True):
+    results = [execute_group(those, CPU, slots=2) for those in specs]
+    for compiled, plain in zip(results[: len(MANY)], results[len(MANY) :], strict=True):
         assert all(record.population["compiled"] for record in compiled)
         for one, other in zip(compiled, plain, strict=True):
             assert [p.loss for p in one.curve] == pytest.approx([p.loss for p in other.curve], rel=1e-3)

@@ -12,6 +12,7 @@ from assay.lab.device import CORES
 from assay.lab.memory import memory_limit, slots_that_fit
 from assay.lab.program import program_of
 from assay.lab.stacking import why_unmappable
+from assay.models.skeleton import Foreign
 from assay.record import Record
 from assay.spec import RunSpec
 
@@ -89,12 +90,14 @@ class Plan:
 def default_slots(specs: Sequence[RunSpec], device: torch.device, limit: float) -> int:
     """On a GPU as many slots as runs and memory allow; on a CPU one, since stacking gains nothing there.
 
-    A module that cannot be built or traced gets one slot; its run will report the error.
+    A user's own module that cannot be built or traced gets one slot, and its run reports the error.
     """
     if device.type == "cpu":
         return 1
-    tasks = list(dict.fromkeys(spec.task for spec in specs))
+    spec, tasks = specs[0], list(dict.fromkeys(spec.task for spec in specs))
     try:
-        return 1 if why_unmappable(specs[0], device) else slots_that_fit(specs[0], tasks, len(specs), device, limit)
+        return 1 if why_unmappable(spec, device) else slots_that_fit(spec, tasks, len(specs), device, limit)
     except Exception:
+        if not isinstance(spec.model, Foreign):
+            raise
         return 1
