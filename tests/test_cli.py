@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from assay.analysis.cells import cells
 from assay.cli import app, main
@@ -23,11 +24,18 @@ from tests.shipped import shipped
 
 ENV = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
 TINY = ["--steps", "20", "--set", "training.lengths=[2,8]", "--set", "testing.rows=16", "--set", "model.width=8"]
+TINY += ["--jobs", "1"]
 
 
-def assay(*words: str, cwd: Path, **more: Any) -> subprocess.CompletedProcess[str]:
+def assay_process(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "assay", *words]
-    return subprocess.run(command, cwd=cwd, env=ENV, capture_output=True, text=True, check=False, **more)
+    return subprocess.run(command, cwd=cwd, env=ENV, capture_output=True, text=True, check=False)
+
+
+def assay(*words: str, cwd: Path) -> Result:
+    """The command in this process, since starting one takes seconds."""
+    with contextlib.chdir(cwd):
+        return CliRunner(env={**ENV, "TERM": "dumb"}).invoke(app, words)
 
 
 def mistake(words: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
@@ -50,7 +58,7 @@ def test_help_is_quick_and_needs_no_torch(tmp_path: Path):
     best = 9.0
     for _ in range(5):  # the quickest of a few: the machine may be busy with other tests
         start = time.process_time_ns(), os.times().children_user + os.times().children_system
-        assert assay("--help", cwd=tmp_path).returncode == 0
+        assert assay_process("--help", cwd=tmp_path).returncode == 0
         best = min(best, os.times().children_user + os.times().children_system - start[1])
     assert best < 0.5
 
@@ -129,7 +137,7 @@ def test_show_explains_a_study_and_its_pieces():
 
 def test_a_run_prints_a_table_that_fits_and_is_not_repeated(tmp_path: Path):
     first = assay("run", "parity", "--model", "gru", "--seeds", "2", "--lr", "1e-3,3e-3", *TINY, cwd=tmp_path)
-    assert first.returncode == 0, first.stderr
+    assert first.exit_code == 0, first.stderr
     assert max(map(len, first.stdout.splitlines())) <= 100
     assert "0/2" in first.stdout
     assert "lr=0.003" in first.stdout
@@ -141,7 +149,7 @@ def test_a_run_prints_a_table_that_fits_and_is_not_repeated(tmp_path: Path):
 
 def test_a_published_study_is_reported_from_the_records_that_ship(tmp_path: Path):
     done = assay("report", "quick", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "from quick.jsonl.xz" in done.stdout
     shown = (tmp_path / "reports" / "quick" / "index.md").read_text()
     assert shown == (Path(__file__).parent.parent / "docs" / "pages" / "quick" / "index.md").read_text()
@@ -176,7 +184,7 @@ def test_a_task_and_a_model_of_one_s_own_from_the_current_folder(tmp_path: Path)
     said = json.loads(done.stdout)
     assert said["cells"][0]["solved"] == 2
     assert said["cells"][0]["task"] == "mine:EndsInB"
-    wrong = assay("run", "parity", "--model", "mine:Net", "--set", "model.sise=8", cwd=tmp_path)
+    wrong = assay_process("run", "parity", "--model", "mine:Net", "--set", "model.sise=8", cwd=tmp_path)
     assert (wrong.returncode, "did you mean 'size'" in wrong.stderr) == (2, True)
 
 
@@ -207,7 +215,7 @@ def test_a_study_may_define_tasks_and_models_and_import_its_neighbours(tmp_path:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "mine.py").write_text(MINE)
     (tmp_path / "sub" / "own_study.py").write_text(OWN_STUDY)
-    done = assay("study", "sub/own_study.py", "--jobs", jobs, cwd=tmp_path)
+    done = assay_process("study", "sub/own_study.py", "--jobs", jobs, cwd=tmp_path)
     assert done.returncode == 1, "two runs failed, and that is an exit code"
     assert done.stderr == ""
     assert "ValueError: bad shape [/oops] [red]" in done.stdout
@@ -226,9 +234,9 @@ def test_packing_the_current_folder(tmp_path: Path):
     assert "0 records" in assay("pack", ".", cwd=tmp_path / "s").stdout
     assert (tmp_path / "s.jsonl.xz").exists()
     Store.create(tmp_path / "v1.2")
-    assert assay("pack", "v1.2", cwd=tmp_path).returncode == 0
+    assert assay("pack", "v1.2", cwd=tmp_path).exit_code == 0
     assert (tmp_path / "v1.2.jsonl.xz").exists(), "the whole name is kept"
-    assert "is not a store" in assay("pack", "/", cwd=tmp_path).stderr
+    assert "is not a store" in str(assay("pack", "/", cwd=tmp_path).exception)
 
 
 def test_a_run_as_json(tmp_path: Path):
@@ -250,19 +258,20 @@ RUNS = [run_spec("parity", m, seed=s, model_options={"width": 8},
 
 def test_study_report_and_pack(tmp_path: Path):
     (tmp_path / "mine.py").write_text(STUDY)
-    done = assay("study", "mine.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = assay("study", "mine.py", "--jobs", "1", cwd=tmp_path)
+    assert done.exit_code == 0, done.stderr
     assert "[4/4]" in done.stdout
     reported = assay("report", "mine.py", cwd=tmp_path)
-    assert reported.returncode == 0, reported.stderr
+    assert reported.exit_code == 0, reported.stderr
     page = (tmp_path / "reports" / "mine" / "index.html").read_text()
     assert "elman" in page
     assert page.count("<svg") == 2
     assert "![" in (tmp_path / "reports" / "mine" / "index.md").read_text()
     assert "4 records" in assay("pack", "assay-store", cwd=tmp_path).stdout
     packed = assay("report", "mine.py", "--store", "assay-store.jsonl.xz", "--out", "again", cwd=tmp_path)
-    assert packed.returncode == 0, packed.stderr
-    assert (tmp_path / "again" / "index.html").read_text() == page
+    assert packed.exit_code == 0, packed.stderr
+    again = (tmp_path / "again" / "index.html").read_text()
+    assert re.sub(r"gradient_\d+", "", again) == re.sub(r"gradient_\d+", "", page), "but for ids that a process counts"
 
 
 @pytest.mark.parametrize(
@@ -324,13 +333,14 @@ def test_every_mistake_is_one_line_and_exit_code_2(
     assert there == ["broken.py", "empty.py", "folder", "leaves.py"]
 
 
-def test_a_corrupt_store_is_told_and_left_alone(tmp_path: Path):
+def test_a_corrupt_store_is_told_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     Store.create(tmp_path / "s")
     (tmp_path / "s" / "segments").mkdir()
     (tmp_path / "s" / "segments" / "1.jsonl").write_text('{"half')
-    done = assay("run", "parity", "--model", "gru", *TINY, "--store", "s", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "line 1 is not a record" in done.stderr
+    said = mistake("run parity --model gru --store s", tmp_path, monkeypatch, capsys)
+    assert "line 1 is not a record" in said
     assert (tmp_path / "s" / "segments" / "1.jsonl").read_text() == '{"half'
 
 
@@ -338,5 +348,5 @@ def test_a_corrupt_store_is_told_and_left_alone(tmp_path: Path):
 def test_a_read_only_folder(tmp_path: Path):
     (tmp_path / "s").mkdir(mode=0o500)
     done = assay("run", "parity", "--model", "gru", *TINY, "--store", "s", cwd=tmp_path)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "s" in done.stderr

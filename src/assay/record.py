@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import lzma
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -189,10 +190,11 @@ class Store:
     def records(self) -> list[Record]:
         """One record per run, failed runs included; of several the latest, finished ones first."""
         latest: dict[str, Record] = {}
-        for record in self.history():
-            previous = latest.get(record.digest)
-            if previous is None or record.finished or not previous.finished:
-                latest[record.digest] = record
+        with _no_garbage_collection():
+            for record in self.history():
+                previous = latest.get(record.digest)
+                if previous is None or record.finished or not previous.finished:
+                    latest[record.digest] = record
         return list(latest.values())
 
     def select(self, digests: Iterable[str]) -> list[Record]:
@@ -214,6 +216,18 @@ class Store:
             raise BadInput(f"{self.path} is not a packed store; `assay pack` makes one") from None
         _check_format(self.path, header)
         yield from _read_lines(self.path, body)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A large store is a million small objects, none of them garbage: the collector would visit all of them often."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _read(path: Path) -> bytes:

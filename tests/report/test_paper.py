@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -218,9 +217,9 @@ def test_names_are_no_markup(study: Study, records: list[Record], tmp_path: Path
     variants = {"gru": study.variants["gru"], "<i>": study.variants["elman"], "none": []}
     page(replace(study, comparisons=named, named_variants=variants, findings=[]), records, tmp_path)
     text, web = ((tmp_path / name).read_text() for name in ("index.md", "index.html"))
-    for said in ("## a &lt;b> & c\\*\n", "\nd &lt;e> Above", "| &lt;i> |", "Not run yet: &lt;u>."):
+    for said in ("## a &lt;b> & c\\*\n", "\nd &lt;e> Upper chart", "| &lt;i> |", "Not run yet: &lt;u>."):
         assert said in text, said
-    for said in ("<h2>a &lt;b&gt; &amp; c*</h2>", "d &lt;e&gt; Above", "<td>&lt;i&gt;</td>", "yet: &lt;u&gt;."):
+    for said in ("<h2>a &lt;b&gt; &amp; c*</h2>", "d &lt;e&gt; Upper chart", "<td>&lt;i&gt;</td>", "yet: &lt;u&gt;."):
         assert said in web, said
 
 
@@ -308,19 +307,6 @@ def test_the_headline_is_the_first_table_in_short(study: Study, records: list[Re
     first = recomputed(study, records)["The first, in numbers"]
     short = [[(value.split("\n")[1:] or [value])[0].split(" (")[0] for value in row] for row in first]
     assert headline(summarize(study), records) == short
-
-
-def test_the_readme_has_the_headline_once_records_ship(study: Study, records: list[Record], tmp_path: Path):
-    first_paper = runpy.run_path(str(ROOT / "scripts" / "update-readme"))["first_paper"]
-    assert first_paper("irie2023", tmp_path / "nothing.jsonl.xz") == ""
-    load_study(tmp_path)
-    store = Store.create(tmp_path / "store")
-    store.add(*records)
-    store.pack(tmp_path / "mine.jsonl.xz")
-    text = first_paper(str(tmp_path / "mine.py"), tmp_path / "mine.jsonl.xz")
-    assert "32 runs" in text
-    for row in headline(summarize(study), records):
-        assert f"\n| {' | '.join(row)} |\n" in text
 
 
 def test_pages_are_whole_and_the_same_for_the_same_records(study: Study, records: list[Record], tmp_path: Path):

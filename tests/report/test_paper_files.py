@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from assay.analysis.subjects import StudyRecords
 from assay.findings import Comparison
 from assay.record import Record
-from assay.report import write_page
-from assay.studies import RESULTS, Study, study_named
+from assay.studies import Study
 from tests.report.paper_study import page
 from tests.report.recomputed import (
     BINS,
@@ -30,9 +28,6 @@ from tests.report.recomputed import (
     steps,
     validated,
 )
-from tests.shipped import shipped
-
-COMMITTED = Path(__file__).parent.parent.parent / "docs" / "pages" / "irie2023"
 
 
 def test_every_column_of_the_files_is_recomputed(study: Study, records: list[Record], tmp_path: Path, undrawn: None):
@@ -109,10 +104,3 @@ def test_names_are_escaped_in_latex(study: Study, records: list[Record], tmp_pat
     text = (page(swapped, records, tmp_path) / "table.tex").read_text()
     assert "gru\\_2, deep & " in text
     assert all(line.startswith("%") for line in text.splitlines() if "50 %" in line)
-
-
-def test_the_committed_page_is_that_of_the_shipped_records(tmp_path: Path, undrawn: None):
-    write_page(StudyRecords(study_named("irie2023"), RESULTS, shipped("irie2023")), tmp_path)
-    names = ("index.md", "cells.csv", "findings.csv", "table.tex")
-    differ = [name for name in names if (tmp_path / name).read_text() != (COMMITTED / name).read_text()]
-    assert not differ, "make the page again: assay report irie2023 --out docs/pages/irie2023"

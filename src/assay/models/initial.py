@@ -31,9 +31,8 @@ def linear(rng: Rng, inputs: int, outputs: int, bias: bool = True, relu: bool = 
 
 def embedding(rng: Rng, count: int, width: int) -> Embedding:
     """A table of N(0, 1) vectors."""
-    table = Embedding(count, width, device="meta")  # its parameter is set below
-    table.weight = normal(rng, count, width)
-    return table
+    # Not Embedding(..., device="meta"): its random initialisation there imports torch.compile, which takes a second.
+    return Embedding(count, width, _weight=normal(rng, count, width))
 
 
 def log_uniform(rng: Rng, count: int, low: float, high: float) -> Tensor:

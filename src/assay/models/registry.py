@@ -6,7 +6,7 @@ from typing import Any
 
 from assay.registry import Entry, Registry
 
-IRIE, SEPARATIONS, BEYOND = "Irie 2023", "Bhattamishra 2024", "beyond"
+IRIE, SEPARATIONS = "Irie 2023", "Bhattamishra 2024"
 
 MIXERS = Registry(
     "mixer",
@@ -31,7 +31,7 @@ MODELS = Registry(
     "model",
     "assay.models",
     {
-        "transformer": Entry("zoo:transformer", "softmax attention; four kinds of positions", IRIE),
+        "transformer": Entry("zoo:transformer", "softmax attention; four position encodings", IRIE),
         "linear-transformer": Entry("zoo:linear_transformer", "additive fast weights", IRIE),
         "delta-net": Entry("zoo:delta_net", "delta rule, beta in (0, 1)", IRIE),
         "recurrent-delta": Entry("zoo:recurrent_delta", "delta rule with feedback", IRIE),
@@ -43,9 +43,11 @@ MODELS = Registry(
         "retnet": Entry("zoo:retnet", "retention: linear attention with decay", SEPARATIONS),
         "dss": Entry("zoo:dss", "DSS/S4D: diagonal state-space model", SEPARATIONS),
         "mamba": Entry("zoo:mamba", "selective state-space model", SEPARATIONS),
-        "delta-net-signed": Entry("zoo:delta_net_signed", "delta rule, beta in (0, 2), signed unit keys", BEYOND),
-        "delta-product": Entry("zoo:delta_product", "several delta steps per token", BEYOND),
-        "hybrid": Entry("zoo:hybrid", "any mixers in any order", BEYOND),
+        "delta-net-signed": Entry(
+            "zoo:delta_net_signed", "delta rule, beta in (0, 2), signed unit keys", "Grazzi 2024"
+        ),
+        "delta-product": Entry("zoo:delta_product", "several delta steps per token", "Siems 2025"),
+        "hybrid": Entry("zoo:hybrid", "any mixers in any order", "this project"),
     },
 )
 

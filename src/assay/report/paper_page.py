@@ -154,8 +154,8 @@ def _at_a_glance(page: Page, grid: Grid, summary: StudySummary) -> None:
         "table",
         paper_figures.table(grid, summary, UP_TO),
         first.title,
-        f"{first.says} Above: seeds that have learned up to {UP_TO}, with at least {LEARNED_IN_PERCENT} of the "
-        "sequences of each bin right. Below: seeds that are perfect up to the longest lengths tested. Of several "
+        f"{first.says} Upper chart: seeds that have learned up to {UP_TO}, with at least {LEARNED_IN_PERCENT} of the "
+        "sequences of each bin right. Lower chart: seeds that are perfect up to the longest lengths tested. Of several "
         f"settings, the one with the best validation is shown. {figures.SHADING} Blank: not all runs have finished.",
     )
 

@@ -1,13 +1,13 @@
 """Which formal languages do linear Transformers and their recurrent and self-referential extensions learn?
 
-The table of Irie et al. 2023 with seeds, learning rates and held-out test strings: seven architectures as published,
-eight languages, four learning rates, ten seeds. A run stops when all of validation is right three times in a row, and
-is censored if its steps run out. The published code trains for 300 epochs: 94,000 steps of 32 strings on parity, Dyck-1
-and similar languages, 600 on a^n b^n and 2,400 on (aa)*. Validation ends within the lengths of Bin1; the lengths of
-Bin2 and Bin3, up to 1,024 tokens and more, are used for nothing but the final test. Further comparisons are ablations,
-most of which change one thing at a time (five seeds, two learning rates, fewer steps), runs that are tested in their
-best state instead of their last, and state tracking, which the paper does not study. The paper's claims are taken as
-they are worded there; its accuracies are not compared with ours.
+This study repeats the table of Irie et al. 2023 with several seeds and learning rates, and with held-out test
+strings: seven architectures as published, eight languages, four learning rates, ten seeds. A run stops when all of
+validation is right three times in a row, or when its steps run out. The published code trains for 300 epochs: 94,000
+steps of 32 strings on parity, Dyck-1 and similar languages, 600 on a^n b^n and 2,400 on (aa)*. Validation ends within
+the lengths of Bin1; the lengths of Bin2 and Bin3, up to 1,024 tokens and more, are used for nothing but the final
+test. Further comparisons are ablations, most of which change one thing at a time (five seeds, two learning rates,
+fewer steps), runs that are tested in their best state instead of their last, and state tracking, which the paper does
+not study. The paper's statements are judged as they are worded there; its accuracies are not compared with ours.
 """
 
 from assay.findings import Comparison, Expectation, Finding, Outcome
@@ -45,12 +45,12 @@ COMPARISONS = [
         tuple(LOST),
     ),
     Comparison(
-        "Is a^n b^n a matter of size?",
+        "Does a larger model learn a^n b^n?",
         "The fast-weight models that fail beyond the lengths of training, in other sizes.",
         tuple(SIZES),
     ),
     Comparison(
-        "Recurrence or the delta rule?",
+        "Which part harms counting: the feedback or the delta rule?",
         "All four have softmax features, pre-norm, writes weighted by a beta in (0, 1), and read after the write. They "
         "differ in two things: whether a write first removes what its key held (the delta rule), and whether the last "
         "output is fed back.",
@@ -139,7 +139,7 @@ def forgets(learners: tuple[str, ...], failing: str) -> tuple[Expectation, ...]:
     return expect("learns", learners, "reset-dyck-1") + expect("fails", (failing,), "reset-dyck-1")
 
 
-HINDSIGHT = "asked here, after the records were seen"
+HINDSIGHT = "this study, after the records were seen"
 COUNTERS = ("an-bn", "an-bn-cn", "shuffle", "dyck-1")
 HARD = ("parity", "even-a", "reset-dyck-1")
 FINDINGS = [
@@ -150,28 +150,28 @@ FINDINGS = [
         expects=expect("fails", (LINEAR,), "parity", "even-a"),
     ),
     Finding(
-        name="all variants count",
+        name="all variants learn to count",
         says="The linear Transformer and all its variants learn the counter languages.",
         source="Section 4.2",
         expects=expect("learns", FAST_WEIGHTS, *COUNTERS),
         differs="Why: DeltaNet, recurrent delta and SRWM count correctly only a little beyond the lengths of training. "
         "On Dyck-1 half of their seeds had learned validation at some check and lost it again; but tested in their "
-        'best states they, too, fail at the longest lengths of Bin1 ("all variants count, tested in their best '
-        'state"). On Dyck-1 the reason is the update rule ("a sum learns Dyck-1 where the delta rule fails"): no '
+        'best states they, too, fail at the longest lengths of Bin1 ("all variants learn to count, tested in their '
+        'best state"). On Dyck-1 the reason is the update rule ("a sum learns Dyck-1 where the delta rule fails"): no '
         "depth, norm, feature map or initial value that was tried makes them learn it, though some help. On a^n b^n "
         "half of DeltaNet's seeds had learned validation at some check; the other models mostly never had, in any size "
-        '("Is a^n b^n a matter of size?"). Training has only 50 different strings of a^n b^n and of a^n b^n c^n, which '
-        "can be memorised. An open question: we train for a ninth of the published steps on Dyck-1 and Shuffle-2, and "
-        "some runs were still improving (docs/log.md).",
+        '("Does a larger model learn a^n b^n?"). Training has only 50 different strings of a^n b^n and of a^n b^n c^n, '
+        "which can be memorised. An open question: we train for a ninth of the published steps on Dyck-1 and "
+        "Shuffle-2, and some runs were still improving (docs/log.md).",
     ),
     Finding(
-        name="the delta rule forgets",
+        name="the delta rule can forget",
         says="The delta rule can forget: DeltaNet learns reset Dyck-1, the linear Transformer does not.",
         source="Section 4.2",
         expects=forgets((DELTA,), LINEAR),
     ),
     Finding(
-        name="the delta rule forgets in one layer",
+        name="the delta rule can forget in one layer",
         says="With a single layer, too, DeltaNet learns reset Dyck-1 and the linear Transformer does not.",
         source="Table 2",
         expects=forgets((f"{DELTA}, one layer",), f"{LINEAR}, one layer"),
@@ -179,7 +179,7 @@ FINDINGS = [
         "longest lengths of Bin1. At the lengths of training the two models are separated as the paper says.",
     ),
     Finding(
-        name="recurrence and self-reference track state",
+        name="recurrent delta and SRWM learn parity, (aa)* and reset Dyck-1",
         says="Recurrent delta and SRWM solve parity, (aa)* and reset Dyck-1, and generalise.",
         source="Section 4.2",
         expects=expect("learns", (RECURRENT, SRWM), *HARD),
@@ -187,9 +187,9 @@ FINDINGS = [
         "states they are right on validation, and fail at the longest lengths of Bin1.",
     ),
     Finding(
-        name="all variants count, tested in their best state",
+        name="all variants learn to count, tested in their best state",
         says="Tested in the state with the best validation, all variants learn the counter languages.",
-        source="asked here",
+        source="this study",
         asked_here=True,
         expects=expect("learns", tuple(f"{model}, best state" for model in FAST_WEIGHTS), *COUNTERS),
         differs="So the choice of the tested state does not explain the failures: on Dyck-1 and Shuffle-2 most of "
@@ -197,20 +197,20 @@ FINDINGS = [
         "of five), and wrong on longer strings of Bin1.",
     ),
     Finding(
-        name="the delta rule forgets, tested in the best state",
+        name="the delta rule can forget, tested in the best state",
         says="Tested in the state with the best validation, DeltaNet, recurrent delta and SRWM learn reset Dyck-1; the "
         "linear Transformer does not.",
-        source="asked here",
+        source="this study",
         asked_here=True,
         expects=forgets(tuple(f"{model}, best state" for model in (DELTA, RECURRENT, SRWM)), f"{LINEAR}, best state"),
         differs="Testing the best state avoids the losses late in training, but only within the lengths of validation: "
         "at longer lengths SRWM is wrong.",
     ),
     Finding(
-        name="the delta rule forgets in one layer, tested in the best state",
+        name="the delta rule can forget in one layer, tested in the best state",
         says="Tested in the state with the best validation, DeltaNet learns reset Dyck-1 with a single layer; the "
         "linear Transformer does not.",
-        source="asked here",
+        source="this study",
         asked_here=True,
         expects=forgets((f"{DELTA}, one layer, best state",), f"{LINEAR}, one layer, best state"),
         differs="All seeds of DeltaNet learn the lengths of validation; most fail at the longest lengths of Bin1. The "
@@ -224,7 +224,7 @@ FINDINGS = [
         expects=expect("learns", ("lstm",), *HARD, *COUNTERS, "abab"),
     ),
     Finding(
-        name="the e-LSTM tracks state",
+        name="the e-LSTM learns parity, (aa)* and reset Dyck-1",
         says="The e-LSTM, too, learns parity, (aa)* and reset Dyck-1.",
         source="baseline",
         expects=expect("learns", ("e-lstm",), *HARD),
@@ -236,18 +236,18 @@ FINDINGS = [
         expects=expect("fails", ("transformer",), *HARD, "abab"),
     ),
     Finding(
-        name="self-reference is unstable",
+        name="SRWM is unstable",
         says="Training the self-referential matrix is unstable: runs diverge.",
-        source="asked here",
+        source="this study",
         asked_here=True,
         expects=(Expectation(variant=SRWM, outcome="diverges"),),
         differs="SRWM is unstable in another way, like DeltaNet and recurrent delta: on Dyck-1 all three learn "
         "validation and lose it again, while their losses stay finite.",
     ),
     Finding(
-        name="self-reference collapses",
+        name="SRWM collapses",
         says="Self-referential models collapse to trivial answers.",
-        source="asked here",
+        source="this study",
         asked_here=True,
         expects=(Expectation(variant=SRWM, outcome="collapses"),),
         differs="In the table the Transformer collapses most often (see Robustness), and among the ablations SRWM with "
@@ -263,7 +263,7 @@ FINDINGS = [
         + expect("fails", ("delta-net, controlled",), "dyck-1"),
     ),
     Finding(
-        name="SRWM tracks parity only if W_q or W_k modifies itself",
+        name="SRWM learns parity only if W_q or W_k modifies itself",
         says="With W_q and W_k both fixed SRWM fails on parity and (aa)*; with w_b fixed it learns them.",
         source=HINDSIGHT,
         asked_here=True,
@@ -271,7 +271,7 @@ FINDINGS = [
         + expect("fails", ("srwm, q k fixed", "srwm, q k b fixed"), "parity", "even-a"),
     ),
     Finding(
-        name="reflections track parity",
+        name="DeltaNet with beta up to 2 learns parity",
         says="DeltaNet with unit keys learns parity and (aa)* with beta in (0, 2), and fails with beta in (0, 1).",
         source="Grazzi et al. 2024",
         asked_here=True,
@@ -279,7 +279,7 @@ FINDINGS = [
         + expect("fails", ("delta-net, unit",), "parity", "even-a"),
     ),
     Finding(
-        name="reflections track S_3",
+        name="DeltaNet with beta up to 2 learns S_3",
         says="Signed DeltaNet and DeltaProduct learn products in S_3; DeltaNet and the Transformers do not.",
         source="Grazzi et al. 2024, Siems et al. 2025",
         asked_here=True,

@@ -30,7 +30,7 @@ TASKS = Registry(
         "equality-one": Entry("equality:EqualityOne", "x # y: equal, or one symbol changed?", SEPARATIONS),
         "equality-ncp": Entry("equality:EqualityNcp", "x # x: predict the next symbol (copying)", SEPARATIONS),
         "disjointness": Entry("equality:Disjointness", "x # y: do two sets meet?", SEPARATIONS),
-        "nearest-neighbour": Entry("neighbour:NearestNeighbour", "the nearest point's label, with margin", SEPARATIONS),
+        "nearest-neighbour": Entry("neighbour:NearestNeighbour", "which label has the nearest point?", SEPARATIONS),
         "recall": Entry("recall:Recall", "the value bound to one key", SEPARATIONS),
         "multi-query-recall": Entry("recall:MultiQueryRecall", "MQAR: the value bound to every key", SEPARATIONS),
         "cyclic": Entry("groups:Cyclic", "Z_n: the sum modulo n", FIELD),

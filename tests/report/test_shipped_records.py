@@ -1,13 +1,21 @@
-"""The records that ship with the package are of the studies as they stand."""
+"""The records that ship with the package: of the studies as they stand, and the source of pages and of README."""
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import pytest
 
+from assay.analysis.subjects import StudyRecords
 from assay.description import canonical
+from assay.record import Store
+from assay.report import write_page
 from assay.studies import RESULTS, STUDIES, study_named
 from tests.shipped import shipped
 
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "pages" / "irie2023"
 # A machine's copy of the checkout had an older history: docs/log.md says which code it was.
 UNCLEAR = {"fe103e3a27a4+"}
 SHIPPED = sorted(path.name.removesuffix(".jsonl.xz") for path in RESULTS.glob("*.jsonl.xz"))
@@ -51,3 +59,19 @@ def test_equal_budgets():
         mine = [run for run in runs if run.task.kind == task]
         assert len({(run.training.model_dump_json(), run.testing.model_dump_json()) for run in mine}) == 1
         assert len(mine) == 18
+
+
+def test_the_committed_page_is_that_of_the_shipped_records(tmp_path: Path, undrawn: None):
+    write_page(StudyRecords(study_named("irie2023"), RESULTS, shipped("irie2023")), tmp_path)
+    names = ("index.md", "cells.csv", "findings.csv", "table.tex")
+    differ = [name for name in names if (tmp_path / name).read_text() != (PAGE / name).read_text()]
+    assert not differ, "make the page again: assay report irie2023 --out docs/pages/irie2023"
+
+
+def test_tables_of_the_readme_come_from_the_records(monkeypatch: pytest.MonkeyPatch):
+    script = runpy.run_path(str(ROOT / "scripts" / "update-readme"))
+    read = {f"{name}.jsonl.xz": shipped(name) for name in SHIPPED}
+    monkeypatch.setattr(Store, "records", lambda store: read[store.path.name])
+    assert script["main"](["--check"]) == 0, (
+        "run scripts/update-readme; where the study itself changed, run it again and pack its records first"
+    )
