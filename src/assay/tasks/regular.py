@@ -69,9 +69,6 @@ class Abab(Periodic):
     train_lengths: ClassVar[tuple[int, int]] = (4, 500)
 
 
-FLIP_FLOP = Machine(torch.tensor([[1, 0, 0], [1, 0, 1]]), torch.tensor([0, 1]))
-
-
 class FlipFlop(Task):
     """One bit that `s` sets, `r` resets and `-` keeps; it starts reset. Four tokens in five keep it.
 
@@ -82,9 +79,10 @@ class FlipFlop(Task):
     kind: ClassVar[str] = "flip-flop"
     symbols: ClassVar[tuple[str, ...]] = ("s", "r", "-")
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
+    machine: ClassVar[Machine] = Machine(torch.tensor([[1, 0, 0], [1, 0, 1]]), torch.tensor([0, 1]))
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-        return FLIP_FLOP.answer(inputs)
+        return self.machine.answer(inputs)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         return rng.integers(width, 10).clamp_(max=2).add_(1)

@@ -19,7 +19,7 @@ from assay.tasks.automaton import Machine, RegularTask
 from assay.tasks.counter import EqualCounts
 from assay.tasks.dyck import BoundedDyck, Dyck1, ResetDyck1, Shuffle
 from assay.tasks.groups import WordProblem
-from assay.tasks.regular import FLIP_FLOP, FlipFlop
+from assay.tasks.regular import FlipFlop
 from assay.tasks.task import Task
 
 
@@ -107,8 +107,7 @@ def _(task: RegularTask | WordProblem | BoundedDyck | FlipFlop, before: int, aft
 
 @cache
 def automaton(task: RegularTask | WordProblem | BoundedDyck | FlipFlop) -> Automaton:
-    machine = FLIP_FLOP if isinstance(task, FlipFlop) else task.machine
-    return Automaton(machine, at_the_end=task.answer_positions == "at the end")
+    return Automaton(task.machine, at_the_end=task.answer_positions == "at the end")
 
 
 class Automaton:
