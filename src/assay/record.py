@@ -17,7 +17,8 @@ from pydantic import Field
 
 from assay.description import BadInput, Description
 
-Verdict = Literal["solved", "partly solved", "collapsed", "diverged", "censored", "failed"]
+Verdict = Literal["solved", "refuted", "partly solved", "collapsed", "diverged", "censored", "failed"]
+Outcome = Literal["proved", "refuted", "conditional", "open"]
 
 
 class LengthScore(Description):
@@ -58,11 +59,55 @@ class Point(Description):
     answers: dict[str, float]
 
 
+class ProbeScore(Description):
+    """How many inputs of one probe are wrong, and the shortest wrong one as a readable word."""
+
+    kind: ClassVar[str] = "probe-score"
+    name: str
+    rows: int
+    wrong: int
+    length: int | None = None  # of the shortest wrong input
+    word: str = ""  # empty for real-valued inputs
+
+
+class Probing(Description):
+    """The probes that a run was tested with, after the test bins. `probes` is their version, which is not in digests."""
+
+    kind: ClassVar[str] = "probing"
+    probes: int
+    scores: tuple[ProbeScore, ...]
+    seconds: float
+
+    @property
+    def shortest_wrong(self) -> ProbeScore | None:
+        """The probe with the shortest wrong input."""
+        wrong = [score for score in self.scores if score.length is not None]
+        return min(wrong, key=lambda score: score.length or 0, default=None)
+
+
+class Certified(Description):
+    """One result of `assay certify` on a run: what is known about every input, or about every input up to a length.
+
+    `numbers` is the format to which the carried state is rounded; the result is then about the rounded machine. The
+    certificate is a file beside the records.
+    """
+
+    kind: ClassVar[str] = "certified"
+    method: str
+    outcome: Outcome
+    numbers: str = "float32"
+    length: int | None = None  # up to which every input is right; None: every length, or nothing is known
+    states: int | None = None  # pairs of model state and task state that were visited
+    word: str = ""  # the shortest wrong word, if refuted
+    detail: str = ""  # one sentence
+    certificate: str = ""  # a file name
+
+
 class Record(Description):
     """The outcome of one run. The spec is plain data: a record can be read without the code of task and model."""
 
     kind: ClassVar[str] = "record"
-    added: ClassVar[tuple[str, ...]] = ("ended", "tested_at")
+    added: ClassVar[tuple[str, ...]] = ("ended", "tested_at", "probing", "certified")
     digest: str
     spec: dict[str, Any]
     verdict: Verdict
@@ -72,6 +117,8 @@ class Record(Description):
     solved_at: int | None = None
     tested_at: int | None = None  # the step of the tested state, with training.keep = "best"
     scores: tuple[Score, ...] = ()
+    probing: Probing | None = None  # None: not probed
+    certified: tuple[Certified, ...] = ()
     curve: tuple[Point, ...] = ()
     error: str | None = None
     seconds: dict[str, float] = Field(default_factory=dict)
