@@ -47,6 +47,10 @@ Slots = Annotated[
         show_default="as many as fit on a GPU, 1 on a CPU",
     ),
 ]
+Weights = Annotated[
+    str,
+    typer.Option("--weights", help="Whose weights to keep: all, solved (right on every random test input) or none."),
+]
 Checkpoint = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between checkpoints.")]
 
 
@@ -76,6 +80,7 @@ def run(
     jobs: Jobs = None,
     slots: Slots = None,
     checkpoint: Checkpoint = 30.0,
+    weights: Weights = "solved",
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a task with one or more seeds, and test it, also on longer inputs."""
@@ -101,7 +106,7 @@ def run(
         for rate in rates
         for seed in range(seeds)
     ]
-    _carry_out(specs, store, RunOptions(device, jobs, slots, checkpoint), as_json, _command())
+    _carry_out(specs, store, RunOptions(device, jobs, slots, checkpoint, weights), as_json, _command())
 
 
 @app.command()
@@ -118,10 +123,12 @@ def study(
     jobs: Jobs = None,
     slots: Slots = None,
     checkpoint: Checkpoint = 30.0,
+    weights: Weights = "solved",
     as_json: AsJson = False,
 ) -> None:
     """Carry out all runs of a study, except those that are already in the store."""
-    _carry_out(study_named(name).piece(piece), store, RunOptions(device, jobs, slots, checkpoint), as_json, _command())
+    options = RunOptions(device, jobs, slots, checkpoint, weights)
+    _carry_out(study_named(name).piece(piece), store, options, as_json, _command())
 
 
 class RunOptions(NamedTuple):
@@ -131,6 +138,7 @@ class RunOptions(NamedTuple):
     jobs: int | None
     slots: int | None
     checkpoint: float
+    weights: str
 
 
 def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_json: bool, command: str) -> None:
@@ -138,12 +146,13 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
     from assay.lab.carry_out import carry_out, local_engine
     from assay.lab.device import parse_device
     from assay.lab.plan import Plan
+    from assay.lab.weights import parse_kept
     from assay.record import Store
     from assay.terminal import LiveProgress, console, print_cells
 
     device = parse_device(options.device)
     store, out = Store.create(store_path), console()
-    plan = Plan(specs, store.records(), device, options.jobs, options.slots)
+    plan = Plan(specs, store.records(), device, options.jobs, options.slots, parse_kept(options.weights))
     total, pending = len(plan.specs), len(plan.pending)
     if not as_json and pending < total:
         out.print(f"{total - pending} of {total} runs are already in {store_path}")

@@ -91,9 +91,12 @@ def _run_again(record: Record, variant: str, device: Any) -> Repetition:
 def pack(
     store: Annotated[Path, typer.Argument(help="The store to pack.")],
     out: Annotated[Path | None, typer.Option("--out", help="The file to write.", show_default="STORE.jsonl.xz")] = None,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Also write the weights, to STORE.weights.safetensors.")
+    ] = False,
 ) -> None:
     """Pack a store into one small file, which `assay report` and `assay repeat` can read."""
-    from assay.record import Store
+    from assay.record import Store, weights_beside
     from assay.terminal import counted
 
     packed = Store.open(store)
@@ -101,3 +104,9 @@ def pack(
     path = out or whole.with_name(f"{whole.name}.jsonl.xz")
     count = packed.pack(path)
     typer.echo(f"{counted(count, 'record')} in {path} ({path.stat().st_size / 1024:.0f} KiB)")
+    if weights:
+        from assay.lab.weights import pack_weights
+
+        beside = weights_beside(path)
+        count = pack_weights(packed.records(), beside)
+        typer.echo(f"weights of {counted(count, 'run')} in {beside} ({beside.stat().st_size / 1024:.0f} KiB)")
