@@ -17,7 +17,7 @@ from assay.tasks.task import DEAD, IGNORE, Bin, Task
 
 
 class Parity(RegularTask):
-    """1 if the number of 1s so far is even.
+    """The answer at every position is 1 if the number of 1s so far is even, and 0 otherwise.
 
     >>> Parity().explain("11110101")
     '01011001'
