@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.extract.machines import Questions, difference, minimal, outside_state, padded
+from assay.extract.machines import Questions, difference, minimal, outside_state
 from assay.tasks import example_task, named_task
 from assay.tasks.automaton import Dfa, Machine
+from assay.tasks.probes import rows_of
 from assay.tasks.task import IGNORE
 
 QUICK = settings(max_examples=50, deadline=None)
@@ -31,7 +32,7 @@ def words(length, symbols=2):
 
 def last_answers(machine, length):
     listed = words(length)
-    answers = machine.answer(padded(listed)).tolist()
+    answers = machine.answer(rows_of(listed)).tolist()
     return {word: row[len(word) - 1] for word, row in zip(listed, answers, strict=True)}
 
 
@@ -39,7 +40,7 @@ def last_answers(machine, length):
 @given(machines())
 def test_the_minimal_form_has_the_same_answers_and_no_two_equal_states(machine):
     small = minimal(machine)
-    inputs = padded(words(6))
+    inputs = rows_of(words(6))
     assert torch.equal(small.answer(inputs).where(inputs > 0, 0), machine.answer(inputs).where(inputs > 0, 0))
     assert len(minimal(small).moves) == len(small.moves) <= len(machine.moves)
     assert all(

@@ -20,11 +20,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from assay.description import BadInput
-from assay.extract.machines import Questions, Word, difference, minimal, outside_state, padded
+from assay.extract.machines import Questions, Word, difference, minimal, outside_state
 from assay.rng import Rng
 from assay.tasks.automaton import Machine
+from assay.tasks.probes import rows_of
 from assay.tasks.task import IGNORE, Task
-from assay.tasks.words import lassos, readable
+from assay.tasks.words import readable
 
 AnswersOf = Callable[[Int[Tensor, "rows time"]], Int[Tensor, "rows time"]]  # the network's answer to every prefix
 OnProgress = Callable[[int, int], None]  # receives the words asked so far, and the states found so far
@@ -33,7 +34,7 @@ TESTS = 20_000  # words of one Wp-method test suite, where the number of extra s
 SHORT = 4_096  # all strings of a length are asked first: at most as many as this
 LONGEST = 100  # but no longer than this; it matters for a single symbol
 CHUNK = 4_096  # words that are asked at once
-DRAWN = 256  # words that the task draws, and lassos, that are tested beside the Wp-method
+DRAWN = 256  # words that the task draws, which are tested beside the Wp-method, as are the task's probes
 LONGER = 4  # when the machine is learned, the network is compared with the task on words this many times as long
 
 
@@ -148,7 +149,7 @@ class Network(SUL):  # type: ignore[misc]
         rows = [w for i, w in enumerate(unknown) if w != following[i][: len(w)]]
         for first in range(0, len(rows), CHUNK):
             chunk = rows[first : first + CHUNK]
-            answers = self.answers(padded(chunk)).tolist()
+            answers = self.answers(rows_of(chunk)).tolist()
             for word, row in zip(chunk, answers, strict=True):
                 self.known.update((word[: n + 1], row[n]) for n in range(len(word)))
 
@@ -194,7 +195,7 @@ class WpOracle(Oracle):  # type: ignore[misc]
     """Looks for a word that the network and a hypothesis answer differently; tests are asked in batches.
 
     The words that are already known come first, then where hypothesis and task differ, then words that the task draws
-    and lassos, then the test suite of the Wp-method. `bound` is the m of the last complete suite.
+    and its probes, then the test suite of the Wp-method. `bound` is the m of the last complete suite.
     """
 
     def __init__(
@@ -244,7 +245,7 @@ class WpOracle(Oracle):  # type: ignore[misc]
         shortest: Word | None = None
         for first in range(0, len(words), CHUNK):
             chunk = words[first : first + CHUNK]
-            inputs = padded(chunk)
+            inputs = rows_of(chunk)
             known = [[self.network.known[word[: n + 1]] for n in range(len(word))] for word in chunk]
             answers = torch.tensor([[*row, *[IGNORE] * (inputs.shape[1] - len(row))] for row in known])
             found = shortest_wrong(inputs, machine.answer(inputs), answers)
@@ -288,7 +289,7 @@ def _after(hypothesis: Any, word: Word) -> Any:
 
 
 def _answer(machine: Machine, word: Word) -> int:
-    return int(machine.answer(padded([word]))[0, -1])
+    return int(machine.answer(rows_of([word]))[0, -1])
 
 
 def moore(mealy: Any) -> Machine:
@@ -318,6 +319,7 @@ def learn_automaton(
     task: Task,
     *,
     extra_states: int | None = None,
+    trained: tuple[int, int] | None = None,
     seed: int = 0,
     seconds: float = 60.0,
     max_states: int = 64,
@@ -326,21 +328,28 @@ def learn_automaton(
     """Learn the automaton that a network computes on the questions of a task.
 
     `answers_of` gives the network's answer to every prefix of every row of tokens. `extra_states`: m is the number of
-    learned states plus this; by default as many as 20,000 tests allow. `seed` is of the words that the task draws.
+    learned states plus this; by default as many as 20,000 tests allow. `trained` is the shortest and the longest length
+    of training, by default the task's own. `seed` is of the words that the task draws.
     """
     check_symbols(task)
+    shortest, longest = task.train_lengths if trained is None else trained
     begin, questions = time.monotonic(), Questions(task)
     network = Network(answers_of, questions, begin + seconds, on_progress)
-    oracle = WpOracle(network, extra_states, max_states, further_words(task, seed))
+    oracle = WpOracle(network, extra_states, max_states, further_words(task, (shortest, longest), seed))
     limit, every_to = "", 1
     while len(task.symbols) ** (every_to + 1) <= SHORT and every_to < LONGEST:
         every_to += 1
     try:
         network.ask(product(oracle.alphabet, repeat=every_to))
         run_Lstar(oracle.alphabet, network, oracle, "mealy", cache_and_non_det_check=False, print_level=0)
-        network.answers(further_words(task, seed, times=LONGER))
+        network.answers(further_words(task, (shortest, LONGER * longest), seed))
     except Limit as reached:
         limit = str(reached)
+    try:
+        network.deadline = max(network.deadline, time.monotonic() + seconds / 4)
+        shorten_wrong_word(network)
+    except Limit:
+        pass  # a wrong word is wrong, if not the shortest
     target = questions.machine
     preferred = None if target is None else int(target.outputs[target.start])
     hypothesis = oracle.hypothesis
@@ -366,7 +375,7 @@ def _verified(word: Word | None, answers_of: AnswersOf, questions: Questions) ->
     """The wrong word, asked again on its own: its answer must not depend on the batch around it."""
     if word is None:
         return None
-    inputs, task = padded([word]), questions.task
+    inputs, task = rows_of([word]), questions.task
     network, right = int(answers_of(inputs)[0, -1]), int(questions.targets(inputs)[0, -1])
     if network == right:
         raise BadInput(
@@ -376,18 +385,26 @@ def _verified(word: Word | None, answers_of: AnswersOf, questions: Questions) ->
     return Difference(word, named(network, task), named(right, task))
 
 
+def shorten_wrong_word(network: Network) -> None:
+    """Leave out parts of the shortest wrong word as long as what remains is wrong too."""
+    word: Word | None = ()
+    while network.wrong is not None and network.wrong != word:
+        word = network.wrong
+        sizes = [2**i for i in range(len(word).bit_length())]
+        shorter = {word[:i] + word[i + size :] for size in sizes for i in range(len(word) - size + 1)}
+        network.answers(rows_of(sorted(shorter - {()})))
+
+
 def check_symbols(task: Task) -> None:
     """Raise BadInput for a task whose inputs are not strings."""
     if not task.symbols:
         raise BadInput(f"{task.kind} has real-valued inputs; an automaton needs a task with symbols, such as parity")
 
 
-def further_words(task: Task, seed: int, times: int = 1) -> Int[Tensor, "rows time"]:
-    """Words that the task draws, up to so many times its training length, and lassos of the longest length."""
-    rng, (low, high) = Rng.seeded(seed, "extract").rows(DRAWN), task.train_lengths
-    fitting = torch.tensor(task.lengths(low, times * high))
+def further_words(task: Task, lengths: tuple[int, int], seed: int) -> Int[Tensor, "rows time"]:
+    """Words of these lengths that the task draws, and its probes, such as lassos and long runs of one symbol."""
+    rng, fitting = Rng.seeded(seed, "extract").rows(DRAWN), torch.tensor(task.lengths(*lengths))
     drawn = task.inputs(fitting[rng.child("lengths").integers(1, len(fitting))[:, 0]], rng.child("inputs"))
-    loops = lassos(len(task.symbols), access=1, loop=1)[:DRAWN]
-    width = int(fitting.max())
-    drawn = torch.nn.functional.pad(drawn, (0, width - drawn.shape[1]))
-    return torch.cat([drawn, padded([lasso.word(width) for lasso in loops])])
+    parts = [drawn, *(probe.inputs for probe in task.probes(lengths, lengths[1]))]
+    width = max(part.shape[1] for part in parts)
+    return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in parts])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 
 import torch
 from jaxtyping import Int
@@ -150,12 +150,6 @@ class Questions:
         moves = torch.where(dead[moves] | dead[:, None], outside, moves)
         outputs = torch.cat([outputs, torch.tensor([IGNORE])]).masked_fill(dead, IGNORE)
         return minimal(Machine(moves, outputs, own.start), int(own.outputs[own.start]))
-
-
-def padded(words: Sequence[Word]) -> Int[Tensor, "rows time"]:
-    """Words as one tensor, with padding to the right."""
-    width = max(map(len, words))
-    return torch.tensor([[*word, *[PAD] * (width - len(word))] for word in words])
 
 
 def outside_state(machine: Machine) -> int | None:
