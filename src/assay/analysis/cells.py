@@ -133,7 +133,7 @@ class Cell:
 
 def verdict_text(record: Record) -> str:
     """The verdict; for a solved run how far it was checked, if that is less or more than the probes."""
-    rungs = {"probed": "solved", "random": "solved, not probed"}
+    rungs = {"probed": "solved", "random": "solved (not probed)"}
     return rungs.get(record.rung, record.rung) or record.verdict
 
 
