@@ -387,8 +387,8 @@ def _verified(word: Word | None, answers_of: AnswersOf, questions: Questions) ->
 
 def shorten_wrong_word(network: Network) -> None:
     """Leave out parts of the shortest wrong word as long as what remains is wrong too."""
-    word: Word | None = ()
-    while network.wrong is not None and network.wrong != word:
+    word: Word = ()
+    while network.wrong is not None and network.wrong != word and len(network.wrong) > 1:
         word = network.wrong
         sizes = [2**i for i in range(len(word).bit_length())]
         shorter = {word[:i] + word[i + size :] for size in sizes for i in range(len(word) - size + 1)}
