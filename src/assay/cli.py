@@ -47,6 +47,8 @@ Slots = Annotated[
         show_default="as many as fit on a GPU, 1 on a CPU",
     ),
 ]
+Again = Annotated[bool, typer.Option("--again", help="Run also what the store has; the new records replace the old.")]
+Traceback = Annotated[bool, typer.Option("--traceback", help="Show where in the code the error of a run was raised.")]
 Checkpoint = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]
 
 
@@ -71,6 +73,8 @@ def run(
     jobs: Jobs = None,
     slots: Slots = None,
     checkpoint: Checkpoint = 30.0,
+    again: Again = False,
+    traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a task from several seeds, and test it on longer inputs too."""
@@ -96,7 +100,7 @@ def run(
         for rate in rates
         for seed in range(seeds)
     ]
-    _carry_out(specs, store, RunOptions(device, jobs, slots, checkpoint), as_json, _command())
+    _carry_out(specs, store, RunOptions(device, jobs, slots, checkpoint, again, traceback), as_json, _command())
 
 
 @app.command()
@@ -111,10 +115,13 @@ def study(
     jobs: Jobs = None,
     slots: Slots = None,
     checkpoint: Checkpoint = 30.0,
+    again: Again = False,
+    traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
     """Carry out a study; runs that the store already has are skipped."""
-    _carry_out(study_named(name).piece(piece), store, RunOptions(device, jobs, slots, checkpoint), as_json, _command())
+    options = RunOptions(device, jobs, slots, checkpoint, again, traceback)
+    _carry_out(study_named(name).piece(piece), store, options, as_json, _command())
 
 
 class RunOptions(NamedTuple):
@@ -124,6 +131,8 @@ class RunOptions(NamedTuple):
     jobs: int | None
     slots: int | None
     checkpoint: float
+    again: bool
+    traceback: bool
 
 
 def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_json: bool, command: str) -> None:
@@ -136,7 +145,7 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
 
     device = parse_device(options.device)
     store, out = Store.create(store_path), console()
-    plan = Plan(specs, store.records(), device, options.jobs, options.slots)
+    plan = Plan(specs, store.records(), device, options.jobs, options.slots, options.again)
     total, pending = len(plan.specs), len(plan.pending)
     if not as_json and pending < total:
         out.print(f"{total - pending} of {total} runs are already in {store_path}")
@@ -151,7 +160,7 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
     if as_json:
         print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
     else:
-        print_cells(out, cells(records))
+        print_cells(out, cells(records), options.traceback)
         if pending:
             out.print(progress.summary())
     if any(not record.finished for record in records):
