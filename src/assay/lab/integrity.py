@@ -2,8 +2,8 @@
 
 The output at a position may depend on the input up to that position alone: not on later tokens, padding included, and
 not on other rows of the batch. So later tokens and other rows are changed, and the outputs are compared, in `eval` and
-in `train` mode. Every call gets a new copy of the module and the same torch seed, so that nothing is left behind and
-dropout draws the same numbers. Built-in models are not examined: tests cover them.
+in `train` mode. Every call gets a new copy of the module and the same state of torch's random generators, so that
+nothing is left behind and dropout draws the same numbers. Built-in models are not examined: tests cover them.
 """
 
 from __future__ import annotations
@@ -107,13 +107,12 @@ class Examiner:
         return self.spec.task.inputs(torch.full((rows,), length, device=self.device), rng)
 
     def call(self, inputs: Tensor, train: bool, dtype: torch.dtype | None = None) -> Outputs:
-        """The outputs of a new copy, with a seed that is always the same; `dtype` replaces the type of its numbers."""
+        """The outputs of a new copy, from the same random state as every call; `dtype` replaces its floating type."""
         module = self.copy().train(train)
         if dtype is not None:
             module, inputs = module.to(dtype), inputs.to(dtype) if inputs.is_floating_point() else inputs
         cuda = self.device.type == "cuda"
         with torch.random.fork_rng(devices=[self.device] if cuda else []), torch.no_grad():
-            torch.manual_seed(0)
             logits = logits_of(module, inputs)
             self._check_shape(logits, inputs)
             generators = [torch.get_rng_state(), *([torch.cuda.get_rng_state(self.device)] if cuda else [])]
@@ -161,28 +160,34 @@ class Examiner:
 
     def _examine_batch(self, inputs: Tensor, train: bool) -> None:
         """Raise BadInput if an output depends on another row, or on a later token of its own row."""
-        mode, (rows, length) = " in train mode" if train else "", inputs.shape[:2]
-        expected, others = self.call(inputs, train), changed(self.spec.task, inputs)
-        row, time = torch.arange(rows, device=self.device)[:, None], columns(inputs)
+        expected = self.call(inputs, train)
         if (relative_change(expected, self.call(inputs, train)) > ROUNDING).any():
-            raise NotComparable("two calls with the same input and the same torch seed differ")
-
-        def leak(altered: Bool[Tensor, "rows time"], compared: Bool[Tensor, "rows time"]) -> Position | None:
-            return self._leak(expected, inputs, replace(inputs, others, altered), compared, train)
+            raise NotComparable("two calls with the same input and the same random state differ")
+        mode = " in train mode" if train else ""
+        rows, length = inputs.shape[:2]
+        row, time = torch.arange(rows, device=self.device)[:, None], columns(inputs)
+        others = changed(self.spec.task, inputs)
 
         for parity in (0, 1):
             kept = (row % 2 == parity).expand(rows, length)
-            if position := leak(~kept, kept):
+            if leak := self._leak(expected, inputs, replace(inputs, others, ~kept), kept, train):
                 raise BadInput(
                     f"{self.name} depends on the other rows of its batch{mode}: changing them changes the output "
-                    f"of row {position.row} at position {position.time}, counted from 0"
+                    f"of row {leak.row} at position {leak.time}, counted from 0"
                 )
+
+        tails = replace(others, blank_like(self.spec.task, inputs), (row % 2 == 1).expand(rows, length))
         cuts = _cuts(length, self.device)
-        others = torch.where(_like(row % 2 == 1, inputs), blank_like(self.spec.task, inputs), others)
-        if position := leak(time >= cuts, time < cuts):
-            own_row, cut = row == position.row, int(cuts[position.row])
-            token = _last(lambda t: bool(leak(own_row & (time >= t), own_row & (time < cut))), cut, length)
-            seen = leak(own_row & (time >= token), own_row & (time < cut)) or position
+
+        def leak_from(first: int, row_: int) -> Position | None:
+            """What changes before the cut if the tokens from `first` on, of one row, are replaced."""
+            altered = replace(inputs, tails, (row == row_) & (time >= first))
+            return self._leak(expected, inputs, altered, (row == row_) & (time < cuts), train)
+
+        if leak := self._leak(expected, inputs, replace(inputs, tails, time >= cuts), time < cuts, train):
+            which = leak.row
+            token = _last(lambda first: leak_from(first, which) is not None, int(cuts[which]), length)
+            seen = leak_from(token, which) or leak
             raise BadInput(
                 f"{self.name} sees the future{mode}: changing token {token} changes the output at position "
                 f"{seen.time}, counted from 0, in an input of {length} tokens"

@@ -66,7 +66,9 @@ class _Module(NamedTuple):
 
     @property
     def is_standard(self) -> bool:
-        return self.file is not None and not self.is_installed and self.file.resolve().is_relative_to(_standard_library())
+        return (
+            self.file is not None and not self.is_installed and self.file.resolve().is_relative_to(_standard_library())
+        )
 
 
 def _find(name: str) -> _Module | None:
@@ -106,10 +108,10 @@ def _imported_modules(module: _Module) -> Iterator[_Module]:
         return
     package = module.name if module.folders is not None else module.name.rpartition(".")[0]
     package = getattr(sys.modules.get(module.name), "__package__", None) or package  # of a __main__ in a package
-    names = {_absolute(name, package) for name in _imports(_text(module.file))}
-    for name in sorted({prefix for name in names for prefix in _prefixes(name)}):
-        if imported := _find(name):
-            yield imported
+    imports = (_absolute(name, package) for name in _imports(_text(module.file)))
+    for name in sorted({prefix for imported in imports for prefix in _prefixes(imported)}):
+        if found := _find(name):
+            yield found
 
 
 @lru_cache(maxsize=1024)
