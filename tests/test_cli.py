@@ -109,7 +109,7 @@ def test_help_shows_defaults():
         ("run", "one per core on a CPU"),
         ("run", "assay-store"),
         ("report", "reports/STUDY"),
-        ("repeat", "validation's choice"),
+        ("repeat", "the one that validation chose"),
         ("pack", "STORE.jsonl.xz"),
     ):
         shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output

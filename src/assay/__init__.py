@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from assay.description import BadInput
     from assay.lab import run
+    from assay.lab.weights import load_model
     from assay.models import named_model
     from assay.models.causal import Causal, state_bits
     from assay.models.skeleton import Architecture, Foreign, Stack
@@ -32,6 +33,7 @@ _WHERE = {
     "Stack": "models.skeleton",
     "Store": "record",
     "Task": "tasks.task",
+    "load_model": "lab.weights",
     "named_model": "models",
     "run": "lab",
     "run_spec": "spec",
@@ -51,6 +53,7 @@ __all__ = [
     "Stack",
     "Store",
     "Task",
+    "load_model",
     "named_model",
     "named_task",
     "run",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
-from assay.cli_records import pack, repeat, report
+from assay.cli_records import pack, probe, repeat, report
 from assay.cli_show import list_, show
 from assay.cli_theory import measure_theory, prove, size
 from assay.description import BadInput
@@ -28,10 +28,10 @@ app = typer.Typer(
 )
 app.command("list")(list_)
 app.command("measure-theory")(measure_theory)
-for command in (show, prove, size, report, repeat, pack):
+for command in (show, prove, size, report, repeat, probe, pack):
     app.command()(command)
 
-StoreAt = Annotated[Path, typer.Option("--store", help="The folder of the records.")]
+StoreAt = Annotated[Path, typer.Option("--store", help="The folder for the records.")]
 Jobs = Annotated[
     int | None,
     typer.Option(
@@ -43,21 +43,29 @@ Slots = Annotated[
     typer.Option(
         "--slots",
         min=1,
-        help="How many runs are trained together as one program.",
+        help="Number of runs that are trained together as one program.",
         show_default="as many as fit on a GPU, 1 on a CPU",
     ),
 ]
 Again = Annotated[bool, typer.Option("--again", help="Run also what the store has; the new records replace the old.")]
 Traceback = Annotated[bool, typer.Option("--traceback", help="Show where in the code the error of a run was raised.")]
-Checkpoint = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between two checkpoints.")]
+Weights = Annotated[
+    str,
+    typer.Option("--weights", help="Whose weights to keep: all, solved (right on every random test input) or none."),
+]
+Checkpoint = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between checkpoints.")]
 
 
 @app.command()
 def run(
     task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
     model: Annotated[str, typer.Option("--model", help="A model's name, or module:factory.")],
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=10_000, help="Seeds 0 to N - 1.")] = 1,
-    lr: Annotated[str | None, typer.Option("--lr", help="Learning rates, as 1e-3,3e-3.", show_default="0.001")] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, max=10_000, help="Number of seeds N; the seeds are 0 to N - 1.")
+    ] = 1,
+    lr: Annotated[
+        str | None, typer.Option("--lr", help="Learning rates, for example 1e-3,3e-3.", show_default="0.001")
+    ] = None,
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="Maximum number of training steps.", show_default="20000")
     ] = None,
@@ -65,7 +73,8 @@ def run(
         list[str] | None,
         typer.Option(
             "--set",
-            help="task.X=V, model.X=V, training.X=V or testing.X=V; V is read as JSON, else as text.",
+            help="Set an option: task.X=V, model.X=V, training.X=V or testing.X=V, where V is JSON or text. "
+            "May be given more than once.",
         ),
     ] = None,
     store: StoreAt = STORE,
@@ -73,11 +82,12 @@ def run(
     jobs: Jobs = None,
     slots: Slots = None,
     checkpoint: Checkpoint = 30.0,
+    weights: Weights = "solved",
     again: Again = False,
     traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on a task from several seeds, and test it on longer inputs too."""
+    """Train a model on a task with one or more seeds, and test it, also on longer inputs."""
     from assay.spec import run_spec
 
     options = settings(set_ or [])
@@ -100,7 +110,8 @@ def run(
         for rate in rates
         for seed in range(seeds)
     ]
-    _carry_out(specs, store, RunOptions(device, jobs, slots, checkpoint, again, traceback), as_json, _command())
+    run_options = RunOptions(device, jobs, slots, checkpoint, weights, again, traceback)
+    _carry_out(specs, store, run_options, as_json, _command())
 
 
 @app.command()
@@ -108,19 +119,22 @@ def study(
     name: Annotated[str, typer.Argument(help="A study's name, or the path of a .py file that defines RUNS or PIECES.")],
     piece: Annotated[
         str | None,
-        typer.Option("--piece", help="Only this piece of the study; `assay show NAME` lists them.", show_default="all"),
+        typer.Option(
+            "--piece", help="Run only this piece of the study; `assay show NAME` lists the pieces.", show_default="all"
+        ),
     ] = None,
     store: StoreAt = STORE,
     device: OnDevice = "auto",
     jobs: Jobs = None,
     slots: Slots = None,
     checkpoint: Checkpoint = 30.0,
+    weights: Weights = "solved",
     again: Again = False,
     traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
-    """Carry out a study; runs that the store already has are skipped."""
-    options = RunOptions(device, jobs, slots, checkpoint, again, traceback)
+    """Carry out all runs of a study, except those that are already in the store."""
+    options = RunOptions(device, jobs, slots, checkpoint, weights, again, traceback)
     _carry_out(study_named(name).piece(piece), store, options, as_json, _command())
 
 
@@ -131,6 +145,7 @@ class RunOptions(NamedTuple):
     jobs: int | None
     slots: int | None
     checkpoint: float
+    weights: str
     again: bool
     traceback: bool
 
@@ -140,12 +155,14 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
     from assay.lab.carry_out import carry_out, local_engine
     from assay.lab.device import parse_device
     from assay.lab.plan import Plan
+    from assay.lab.weights import parse_kept
     from assay.record import Store
     from assay.terminal import LiveProgress, console, print_cells
 
     device = parse_device(options.device)
     store, out = Store.create(store_path), console()
-    plan = Plan(specs, store.records(), device, options.jobs, options.slots, options.again)
+    kept = parse_kept(options.weights)
+    plan = Plan(specs, store.records(), device, options.jobs, options.slots, kept, options.again)
     total, pending = len(plan.specs), len(plan.pending)
     if not as_json and pending < total:
         out.print(f"{total - pending} of {total} runs are already in {store_path}")

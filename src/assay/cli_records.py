@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 RecordsAt = Annotated[
     Path | None,
-    typer.Option("--store", help="A store or packed file.", show_default="assay-store, or the shipped records"),
+    typer.Option(
+        "--store", help="A store or a packed file.", show_default="assay-store, or the records that come with Assay"
+    ),
 ]
 
 
@@ -27,7 +29,7 @@ def report(
         Path | None, typer.Option("--out", help="The folder for the page.", show_default="reports/STUDY")
     ] = None,
 ) -> None:
-    """Make a page with tables and charts from the records of a study, or of all claims (`theory`)."""
+    """Make a page with tables and charts from the records of a study, or from the record of all claims (`theory`)."""
     from assay.analysis.subjects import read_subject
     from assay.report import write_page
     from assay.terminal import console
@@ -44,14 +46,14 @@ def repeat(
     variant: Annotated[str, typer.Argument(help="A variant of the study; often the name of a model.")],
     task: Annotated[str, typer.Argument(help="A task that the variant was run on.")],
     lr: Annotated[
-        float | None, typer.Option("--lr", help="The learning rate.", show_default="validation's choice")
+        float | None, typer.Option("--lr", help="The learning rate.", show_default="the one that validation chose")
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many of the recorded seeds.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of recorded seeds to run again.")] = 1,
     store: RecordsAt = None,
     device: OnDevice = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """Run a cell of a study again, from its specs, and compare the outcomes with the recorded ones."""
+    """Run recorded seeds of a study again, for one variant, task and learning rate, and compare the results."""
     from assay.analysis.repeat import outcomes, recorded_cell
     from assay.lab.device import parse_device
     from assay.studies import study_named
@@ -86,12 +88,49 @@ def _run_again(record: Record, variant: str, device: Any) -> Repetition:
         return Repetition(record, execute(RunSpec(**record.spec), device, show))
 
 
+def probe(
+    store: Annotated[Path, typer.Argument(help="The store whose runs are probed.")],
+    device: OnDevice = "auto",
+    again: Annotated[
+        bool, typer.Option("--again", help="Also probe runs that have been probed with the current probes.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Probe the stored runs that have weights and were not probed with the current probes."""
+    from assay.analysis.cells import cells
+    from assay.lab.device import parse_device
+    from assay.lab.reprobing import probe_again, probed_runs
+    from assay.record import Store
+    from assay.terminal import console, counted, outcome, print_cells
+
+    torch_device, opened = parse_device(device), Store.create(store)
+    records = opened.records()
+    pending, without = probed_runs(opened, records, again)
+    out, done = console(), []
+    with console(stderr=True).status("probing") as line:
+        for number, record in enumerate(pending, 1):
+            line.update(f"probing {number} of {len(pending)}: {record.task} {record.model} seed {record.seed}")
+            done.append(probe_again(record, torch_device))
+            opened.add(done[-1])
+            if not as_json and not out.is_terminal:
+                out.print(f"[{number}/{len(pending)}] {record.task} {record.model}: {outcome(done[-1])}", markup=False)
+    if as_json:
+        print_json({"probed": [record.plain() for record in done], "without_weights": len(without)})
+        return
+    if done:
+        print_cells(out, cells(done))
+    out.print(f"{counted(len(done), 'run')} probed, {counted(len(without), 'run')} without weights")
+
+
 def pack(
     store: Annotated[Path, typer.Argument(help="The store to pack.")],
     out: Annotated[Path | None, typer.Option("--out", help="The file to write.", show_default="STORE.jsonl.xz")] = None,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Also write the weights, to STORE.weights.safetensors.")
+    ] = False,
 ) -> None:
-    """Turn a store into one compact file that can be shared and reported on."""
-    from assay.record import Store
+    """Pack a store into one small file, which `assay report` and `assay repeat` can read."""
+    from assay.record import Store, weights_beside
     from assay.terminal import counted
 
     packed = Store.open(store)
@@ -99,3 +138,9 @@ def pack(
     path = out or whole.with_name(f"{whole.name}.jsonl.xz")
     count = packed.pack(path)
     typer.echo(f"{counted(count, 'record')} in {path} ({path.stat().st_size / 1024:.0f} KiB)")
+    if weights:
+        from assay.lab.weights import pack_weights
+
+        beside = weights_beside(path)
+        count = pack_weights(packed.records(), beside)
+        typer.echo(f"weights of {counted(count, 'run')} in {beside} ({beside.stat().st_size / 1024:.0f} KiB)")

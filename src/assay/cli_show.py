@@ -39,7 +39,7 @@ PARTS = ("training", "testing")
 
 
 def list_(
-    noun: Annotated[Noun | None, typer.Argument(help="Only this kind.", show_default="all")] = None,
+    noun: Annotated[Noun | None, typer.Argument(help="List only this kind.", show_default="all")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List tasks, models, studies and claims."""
@@ -67,7 +67,9 @@ def list_(
 def show(
     name: Annotated[
         str,
-        typer.Argument(help="A task, model, claim or study; your own as module:Class; training or testing."),
+        typer.Argument(
+            help="The name of a task, model, claim or study; module:Class for your own; or training or testing."
+        ),
     ],
 ) -> None:
     """Explain a task, a model, a claim or a study, with its options and their defaults."""

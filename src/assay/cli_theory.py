@@ -29,20 +29,21 @@ def prove(
         typer.Argument(metavar="CLAIM", help="Claims to check, by name or module:Class; default: all."),
     ] = None,
     length: Annotated[
-        int | None, typer.Option("--length", help="The N of the theorem; default: each claim's own.")
+        int | None, typer.Option("--length", help="The N of the theorem; default: a length that each claim sets.")
     ] = None,
     largest: Annotated[
-        bool, typer.Option("--largest", help="Check each claim at its largest length; takes minutes for some.")
+        bool, typer.Option("--largest", help="Check each claim at its largest length; some take minutes.")
     ] = False,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="An option of the claim, as formula='(x1 & ~x2) | x3'.")
+        list[str] | None,
+        typer.Option("--set", help="Set an option of the claim, for example formula='(x1 & ~x2) | x3'."),
     ] = None,
     numbers: Annotated[
         str | None,
         typer.Option(
             "--numbers",
             help="Compute in a number format: fixed:WHOLE.FRACTION, float:EXPONENT.MANTISSA, float32, float16, "
-            "bfloat16, e5m2 or e4m3; default: the format of each construction.",
+            "bfloat16, e5m2 or e4m3; default: the construction's own dtype.",
         ),
     ] = None,
     part: Annotated[
@@ -55,7 +56,7 @@ def prove(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check claims: explicit weights against the task's oracle, lower bounds by the inputs that prove them.
+    """Check claims: compare explicit weights with the right answers, and check the inputs that prove lower bounds.
 
     The exit code is 1 if a claim fails.
     """
@@ -118,14 +119,18 @@ def _with_length(claims: list[Claim], length: int, strict: bool, say: Callable[[
 
 def size(
     task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
-    length: Annotated[int, typer.Option("--length", min=1, help="The length of the inputs: N.")],
+    length: Annotated[
+        int,
+        typer.Option("--length", min=1, help="N, the length of the inputs (for recall, the number of pairs)."),
+    ],
     precision: Annotated[int, typer.Option("--precision", min=1, help="Bits per number.")] = 32,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="An option of the task, as task.NAME=VALUE (JSON or text).")
+        list[str] | None,
+        typer.Option("--set", help="Set an option of the task: task.NAME=VALUE, where VALUE is JSON or text."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how large each model must be for a task: the bits it needs, its least width, and known explicit weights."""
+    """Show how large each model must be for a task: the bits it needs, its least width, and known explicit weights."""
     from assay.terminal import console, show_sizes
     from assay.theory.bounds.sizes import sizes
 
@@ -137,7 +142,7 @@ def size(
 
 
 def measure_theory(
-    out: Annotated[Path, typer.Option("--out", help="The file of the record.")] = RECORD,
+    out: Annotated[Path, typer.Option("--out", help="The file for the record.")] = RECORD,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -154,9 +159,9 @@ def measure_theory(
         ),
     ] = None,
 ) -> None:
-    """Measure the record that `assay report theory` makes its page from; takes about 25 minutes on two cores.
+    """Make the record for `assay report theory`; takes about 25 minutes on two cores.
 
-    Checks all claims at their largest lengths, then measures the other parts. Each finished part is saved.
+    The command checks all claims at their largest lengths, then measures the other parts. It saves each finished part.
     """
     from rich.progress import Progress
 

@@ -10,6 +10,8 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -71,7 +73,7 @@ class ProbeScore(Description):
 
 
 class Probing(Description):
-    """The probes that a run was tested with, after the test bins. `probes` is their version, which is not in digests."""
+    """The probes that a run was tested with, after the test bins; `probes` is their version."""
 
     kind: ClassVar[str] = "probing"
     probes: int
@@ -96,7 +98,7 @@ class Certified(Description):
     method: str
     outcome: Outcome
     numbers: str = "float32"
-    length: int | None = None  # up to which every input is right; None: every length, or nothing is known
+    length: int | None = None  # up to which every input is right (None: every length), or of the wrong word
     states: int | None = None  # pairs of model state and task state that were visited
     word: str = ""  # the shortest wrong word, if refuted
     detail: str = ""  # one sentence
@@ -133,6 +135,42 @@ class Record(Description):
     population: dict[str, Any] = Field(default_factory=dict)  # how it was trained: slots, CUDA graphs, fallbacks
     started: str = ""
     ended: str = ""
+
+    @cached_property
+    def weights(self) -> bytes | None:
+        """The tested state of the model, until the record is stored; not part of the record's data."""
+        return None
+
+    @cached_property
+    def origin(self) -> Path | None:
+        """The store from which the record was read."""
+        return None
+
+    def with_weights(self, weights: bytes | None) -> Record:
+        """The same record, with the weights that are to be stored beside it."""
+        copy = self.model_copy()
+        copy.__dict__["weights"] = weights
+        return copy
+
+    @property
+    def rung(self) -> str:
+        """How much of the verdict `solved` was checked: random, probed, exhaustive to n or proved; else empty."""
+        if self.verdict != "solved":
+            return ""
+        proofs = [result for result in self.certified if result.outcome == "proved"]
+        if any(result.length is None for result in proofs):
+            return "proved"
+        if lengths := [result.length for result in proofs if result.length]:
+            return f"exhaustive to {max(lengths)}"
+        return "probed" if self.probing and self.probing.scores else "random"
+
+    @property
+    def wrong_word(self) -> str:
+        """The shortest input that is known to be wrong, in readable form; empty if none is known."""
+        probe = self.probing.shortest_wrong if self.probing else None
+        words = [(probe.length or 0, probe.word)] if probe else []
+        words += [(result.length or 0, result.word) for result in self.certified if result.outcome == "refuted"]
+        return min(words)[1] if words else ""
 
     @property
     def task(self) -> str:
@@ -222,18 +260,22 @@ class Store:
         return cls(path)
 
     def add(self, *records: Record) -> None:
-        """Write records as one segment; they are on disk when this returns."""
+        """Write records as one segment, after their weights; all is on disk when this returns."""
+        for record in records:
+            if record.weights is not None:
+                write_synced(self.path / "weights" / f"{record.digest}.safetensors", record.weights)
+            record.__dict__ |= {"weights": None, "origin": self.path}
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         name = f"{now}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
         write_synced(self.path / "segments" / name, _lines(records))
 
     def history(self) -> Iterator[Record]:
         """Every record ever written, oldest segment first."""
-        if self.path.is_dir():
-            for segment in sorted((self.path / "segments").glob("*.jsonl")):
-                yield from _read_lines(segment, _read(segment))
-        else:
-            yield from self._unpack()
+        segments = sorted((self.path / "segments").glob("*.jsonl"))
+        records = (_read_lines(s, _read(s)) for s in segments) if self.path.is_dir() else (self._unpack(),)
+        for record in chain.from_iterable(records):
+            record.__dict__["origin"] = self.path
+            yield record
 
     def records(self) -> list[Record]:
         """One record per run, failed runs included; of several the latest, finished ones first."""
@@ -249,6 +291,12 @@ class Store:
         """The records of these runs, in their order; runs without a record are left out."""
         records = {record.digest: record for record in self.records()}
         return [records[digest] for digest in dict.fromkeys(digests) if digest in records]
+
+    def weights_file(self, digest: str) -> Path | None:
+        """The file with the weights of a run, which may hold those of others too; None if they were not kept."""
+        single = self.path / "weights" / f"{digest}.safetensors"
+        packed = weights_beside(self.path)
+        return next((path for path in (single, packed) if path.is_file()), None)
 
     def pack(self, path: Path | str) -> int:
         """Write one compact file with the same bytes for the same records; returns the number of records."""
@@ -276,6 +324,11 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def weights_beside(packed: Path) -> Path:
+    """Where the weights of a packed store are: NAME.weights.safetensors beside NAME.jsonl.xz."""
+    return packed.with_name(f"{packed.name.removesuffix('.jsonl.xz')}.weights.safetensors")
 
 
 def _read(path: Path) -> bytes:

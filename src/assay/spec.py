@@ -29,16 +29,18 @@ Bins = Annotated[tuple[Bin, ...], Field(min_length=1), AfterValidator(_unique_na
 
 
 class Training(Description):
-    """AdamW on fresh data, until every validation sequence is right or the steps run out.
+    """A run is trained with AdamW on fresh data, until every validation sequence is right or the steps run out.
 
-    The defaults of Adam are those of the published code of Irie et al. 2023. A run stops when all validation bins are
-    perfect at `patience` checks in a row; test bins never influence it. The rate rises linearly over `warmup` steps;
-    with a `schedule` it falls to zero at `steps`. `clip` bounds the norm of the gradient. A run diverges when its loss,
-    gradient or a parameter is NaN or infinite, or when its loss reaches `explodes` (in nats; None for no bound).
+    The defaults of Adam are those of the published code of Irie et al. 2023. A run is validated every `validate_every`
+    steps. It stops when all sequences of all validation bins are right at `patience` checks in a row (with `stop=never`
+    only after all `steps`); test bins never influence it. The learning rate rises linearly over `warmup` steps; with
+    `schedule` linear or cosine it falls to zero at `steps`. `clip` bounds the norm of the gradient. A run diverges when
+    its loss, gradient or a parameter is NaN or infinite, or when its loss reaches `explodes` (in nats; None, or null on
+    the command line, for no limit).
 
-    `keep` says which state is tested: the last, or the best of those at checks, which has the largest share of right
-    validation sequences (the mean over the bins; of equal ones the latest). `precision` tf32 and `compile` make a GPU
-    faster and change the last bits: products in TF32, and torch.compile.
+    `keep` says which state is tested: the last one, or the best one, with the largest share of right validation
+    sequences at a check (the mean over the bins; if several are equal, the latest). `precision=tf32` multiplies in TF32
+    and `compile=true` uses torch.compile; both are faster on a GPU and change the results slightly.
     """
 
     kind: ClassVar[str] = "training"
@@ -72,7 +74,7 @@ class Training(Description):
 
 
 class Testing(Description):
-    """The test bins, used once, after training: `rows` sequences per bin, spread over its lengths."""
+    """A run is tested once, after training, on `rows` sequences of each test bin, spread over its lengths."""
 
     kind: ClassVar[str] = "testing"
     version: ClassVar[int] = 1

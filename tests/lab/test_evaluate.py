@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.lab.data import HeldOut, held_out
-from assay.lab.evaluate import Marks, evaluate, favourite, predict, verdict
-from assay.record import LengthScore, Score
+from assay.lab.evaluate import Marks, evaluate, favourite, first_failing_length, predict, random_verdict
 from assay.spec import run_spec
 from assay.tasks import named_task
 from assay.tasks.task import IGNORE, Batch, Bin, Task
@@ -48,7 +47,8 @@ SPEC = run_spec("parity", "lstm", testing={"rows": 96})
 
 
 def judged(model: nn.Module) -> tuple[str, int | None]:
-    return verdict(*evaluate(model, SPEC, CPU))
+    scores, collapsed = evaluate(model, SPEC, CPU)
+    return random_verdict(scores, collapsed), first_failing_length(scores, None)
 
 
 def test_a_perfect_model_has_solved_the_task():
@@ -57,8 +57,8 @@ def test_a_perfect_model_has_solved_the_task():
 
 def test_a_model_that_fails_beyond_a_length_has_partly_solved_it():
     scores, collapsed = evaluate(Oracle(SPEC.task, 60), SPEC, CPU)
-    assert verdict(scores, collapsed)[0] == "partly solved"
-    failing = verdict(scores, collapsed)[1]
+    assert random_verdict(scores, collapsed) == "partly solved"
+    failing = first_failing_length(scores, None)
     tested = sorted(row.length for score in scores for row in score.lengths)
     assert failing == min(length for length in tested if length > 60)
     by_bin = {score.bin: score for score in scores}
@@ -84,7 +84,7 @@ def held_lengths() -> list[int]:
 def test_one_answer_to_everything_is_a_collapse():
     scores, collapsed = evaluate(Constant(2), SPEC, CPU)
     assert collapsed
-    assert verdict(scores, collapsed)[0] == "collapsed"
+    assert random_verdict(scores, collapsed) == "collapsed"
     assert scores[0].favourite == 1
 
 
@@ -101,23 +101,6 @@ def test_rows_are_chunked_without_a_change():
     held = held_out(named_task("dyck-1"), Bin(name="B", low=900, high=1000), (2, 50), 40, "test", CPU)
     marks = Marks.of(Oracle(named_task("dyck-1"), 950), held)
     assert marks.sequences() == float((held.lengths <= 950).double().mean())
-
-
-def test_probes_are_reported_on_their_own():
-    spec = run_spec("bounded-dyck", "lstm", testing={"rows": 32})
-    scores, _ = evaluate(Oracle(spec.task, 10_000), spec, CPU)
-    assert [(s.bin, s.probe) for s in scores] == [
-        (bin_, probe) for probe in ("", "count-balanced") for bin_ in ("Bin0", "Bin1", "Bin2", "Bin3")
-    ]
-
-
-def score(bin_: str, probe: str, share: float) -> Score:
-    row = LengthScore(length=7, rows=1, sequences=share, answers=share)
-    return Score(bin=bin_, probe=probe, rows=1, shared=0, sequences=share, answers=share, favourite=0.5, lengths=(row,))
-
-
-def test_a_probe_that_fails_is_not_a_solved_task():
-    assert verdict((score("Bin0", "", 1.0), score("Bin0", "count-balanced", 0.9)), False) == ("censored", 7)
 
 
 def test_favourite():
@@ -143,8 +126,8 @@ def test_scores_by_length():
     targets = torch.tensor([[1, 2, 0], [0, IGNORE, IGNORE], [2, 2, 2], [IGNORE] * 3, [0, 1, 1]])
     said = torch.tensor([[1, 2, 1], [1, 0, 0], [2, 2, 2], [0, 1, 2], [2, 1, 1]])
     held = HeldOut(Batch(torch.ones_like(targets), targets), torch.tensor([3, 1, 3, 2, 3]), shared=4)
-    score = Marks.of(Saying(said), held).score("Bin0", "probe")
-    assert (score.bin, score.probe, score.rows, score.shared) == ("Bin0", "probe", 5, 4)
+    score = Marks.of(Saying(said), held).score("Bin0")
+    assert (score.bin, score.rows, score.shared) == ("Bin0", 5, 4)
     assert (score.sequences, score.answers) == (2 / 5, float(torch.tensor(7 / 10)))
     assert score.favourite == float(torch.tensor(5 / 10))
     rows = [(row.length, row.rows, row.sequences, row.answers) for row in score.lengths]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from assay.lab.data import HeldOut, held_out
 from assay.models.causal import Causal
-from assay.record import LengthScore, Score, Verdict
+from assay.record import LengthScore, Probing, Score, Verdict
 from assay.spec import RunSpec
 from assay.tasks.task import IGNORE
 
@@ -92,10 +92,9 @@ class Marks:
         table = zip(*(column.tolist() for column in (lengths, rows, *shares)), strict=True)
         return tuple(LengthScore(length=n, rows=r, sequences=s, answers=a) for n, r, s, a in table)
 
-    def score(self, name: str, probe: str = "") -> Score:
+    def score(self, name: str) -> Score:
         return Score(
             bin=name,
-            probe=probe,
             rows=len(self.held_out.lengths),
             shared=self.held_out.shared,
             sequences=self.sequences(),
@@ -114,10 +113,9 @@ def favourite(answers: Int[Tensor, "*n"]) -> float:
 def evaluate(
     model: nn.Module, spec: RunSpec, device: torch.device, on_progress: OnProgress = lambda tested, total: None
 ) -> tuple[tuple[Score, ...], bool]:
-    """The scores of every test bin and probe, and whether the model gives one answer to nearly everything in Bin0."""
+    """The scores of every test bin, and whether the model gives one answer to nearly everything in Bin0."""
     sets = {
-        (bin_.name, probe): held_out(task, bin_, spec.training.lengths, spec.testing.rows, "test", device)
-        for probe, task in {"": spec.task, **spec.task.probes()}.items()
+        bin_.name: held_out(spec.task, bin_, spec.training.lengths, spec.testing.rows, "test", device)
         for bin_ in spec.testing.bins
     }
     tested, total = 0, sum(len(rows.lengths) for rows in sets.values())
@@ -127,20 +125,32 @@ def evaluate(
         tested += rows
         on_progress(tested, total)
 
-    scores = tuple(Marks.of(model, rows, on_rows).score(*name) for name, rows in sets.items())
+    scores = tuple(Marks.of(model, rows, on_rows).score(name) for name, rows in sets.items())
     targets = next(iter(sets.values())).batch.targets
     return scores, scores[0].favourite >= COLLAPSED > favourite(targets)
 
 
-def verdict(scores: tuple[Score, ...], collapsed: bool) -> tuple[Verdict, int | None]:
-    """The verdict on a run that did not diverge, and the shortest length with a wrong sequence.
+def random_verdict(scores: tuple[Score, ...], collapsed: bool) -> Verdict:
+    """The verdict on a run that did not diverge, before it is probed.
 
     Solved: every sequence of every bin is right. Partly solved: every sequence of the first bin, whose lengths were
     trained on. Otherwise collapsed to one answer, or censored: the steps ran out before the task was learned.
     """
+    if all(score.sequences == 1 for score in scores):
+        return "solved"
+    if scores[0].sequences == 1:
+        return "partly solved"
+    return "collapsed" if collapsed else "censored"
+
+
+def probed_verdict(verdict: Verdict, probing: Probing | None) -> Verdict:
+    """A run that is right on every test sequence is refuted by a wrong probe."""
+    return "refuted" if verdict == "solved" and probing and probing.shortest_wrong else verdict
+
+
+def first_failing_length(scores: tuple[Score, ...], probing: Probing | None) -> int | None:
+    """The length of the shortest wrong input, of test bins and probes."""
     wrong = [row.length for score in scores for row in score.lengths if row.sequences < 1]
-    if not wrong:
-        return "solved", None
-    if all(score.sequences == 1 for score in scores if score.bin == scores[0].bin):
-        return "partly solved", min(wrong)
-    return "collapsed" if collapsed else "censored", min(wrong)
+    if probing and (probe := probing.shortest_wrong) and probe.length:
+        wrong.append(probe.length)
+    return min(wrong, default=None)

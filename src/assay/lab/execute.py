@@ -16,13 +16,15 @@ from torch import nn
 from assay import ops
 from assay.description import BadInput, in_one_line
 from assay.lab.checkpoint import Checkpoints
-from assay.lab.evaluate import OnProgress, evaluate, verdict
+from assay.lab.evaluate import OnProgress, evaluate, first_failing_length, probed_verdict, random_verdict
 from assay.lab.integrity import examine, examine_untrained
 from assay.lab.member import Member, StopReason
 from assay.lab.memory import require_memory
+from assay.lab.probing import probe
 from assay.lab.provenance import provenance
 from assay.lab.status import EvaluationStatus, Status
 from assay.lab.trainer import Callbacks, GroupTrainer
+from assay.lab.weights import Kept, is_kept, serialize
 from assay.models.causal import Causal, state_bits
 from assay.record import Record
 from assay.spec import RunSpec
@@ -42,8 +44,8 @@ OnStatus = Callable[[Status | EvaluationStatus], None]
 def execute(
     spec: RunSpec, device: torch.device, on_status: OnStatus = lambda _: None, raise_errors: bool = False
 ) -> Record:
-    """Train and test one run."""
-    (record,) = execute_group([spec], device, on_status=on_status, raise_errors=raise_errors)
+    """Train and test one run; its record holds the weights."""
+    (record,) = execute_group([spec], device, on_status=on_status, weights="all", raise_errors=raise_errors)
     return record
 
 
@@ -56,11 +58,13 @@ def execute_group(
     slots: int = 1,
     checkpoints: Checkpoints | None = None,
     memory_limit: float = math.inf,
+    weights: Kept = "solved",
     raise_errors: bool = False,
 ) -> list[Record]:
     """Train and test runs that can share a program; `on_record` receives each record when its run ends.
 
-    With `raise_errors`, the first error of a run is raised instead of becoming a record.
+    The record of a run whose weights are kept holds them. With `raise_errors`, the first error of a run is raised
+    instead of becoming a record.
     """
     records: list[Record] = []
     origin = provenance(device)  # of the code that is running now, not of what a later commit contains
@@ -81,6 +85,7 @@ def execute_group(
 
         try:
             results = _results(member, reason, module, device, on_progress)
+            tensors = serialize(module) if is_kept(weights, results["verdict"]) else None
         except torch.OutOfMemoryError:
             raise
         except CallbackError as callback:  # not an error of the model
@@ -88,7 +93,7 @@ def execute_group(
         except Exception as error:
             fail(member, error)
             return
-        add(Record(**_description(member), **origin, **results))
+        add(Record(**_description(member), **origin, **results).with_weights(tensors))
 
     def fail(member: Member, error: BaseException) -> None:
         if raise_errors:
@@ -148,14 +153,18 @@ def _results(
     if not_examined := examine(model, spec, device):
         member.notes["not_examined"] = not_examined
     scores, collapsed = evaluate(model, spec, device, on_progress)
-    run_verdict, first_failing_length = verdict(scores, collapsed)
+    tested, verdict = time.perf_counter(), random_verdict(scores, collapsed)
+    # A run that is wrong within the training lengths needs no probes.
+    probing = probe(model, spec, device) if verdict in ("solved", "partly solved") else None
+    seconds = {"train": member.seconds, "test": tested - start}
     return {
         **results,
-        "verdict": run_verdict,
+        "verdict": probed_verdict(verdict, probing),
         "tested_at": member.best.step if member.best else None,
-        "first_failing_length": first_failing_length,
+        "first_failing_length": first_failing_length(scores, probing),
         "scores": scores,
-        "seconds": {"train": member.seconds, "test": time.perf_counter() - start},
+        "probing": probing,
+        "seconds": seconds | ({"probe": probing.seconds} if probing else {}),
     }
 
 

@@ -12,6 +12,7 @@ from assay.lab.device import CORES
 from assay.lab.memory import memory_limit, slots_that_fit
 from assay.lab.program import program_of
 from assay.lab.stacking import why_unmappable
+from assay.lab.weights import Kept
 from assay.models.skeleton import Foreign
 from assay.record import Record
 from assay.spec import RunSpec
@@ -19,11 +20,12 @@ from assay.spec import RunSpec
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that can share a program, the number of slots they get, and the bytes they may use."""
+    """Runs that can share a program, with their number of slots, the bytes they may use, and whose weights are kept."""
 
     specs: tuple[RunSpec, ...]
     slots: int = 1
     memory_limit: float = math.inf
+    weights: Kept = "solved"
 
 
 class Plan:
@@ -40,10 +42,11 @@ class Plan:
         device: torch.device,
         jobs: int | None = None,
         slots: int | None = None,
+        weights: Kept = "solved",
         again: bool = False,
     ) -> None:
         self.specs = {spec.digest: spec for spec in specs}
-        self.device, self.slots = device, slots
+        self.device, self.slots, self.weights = device, slots, weights
         self.latest = {record.digest: record for record in records}
         self.pending = [spec for name, spec in self.specs.items() if again or not self._is_finished(name)]
         self.parts = jobs or (CORES if device.type == "cpu" else 1)  # the same when the command is repeated
@@ -86,7 +89,7 @@ class Plan:
         parts = 1 if self.device.type == "cuda" else len(remaining) if slots == 1 else self.parts
         slots = max(1, min(slots, -(-len(specs) // parts)))  # no more slots than a part has runs
         for part in range(min(parts, len(remaining))):
-            yield Group(tuple(remaining[part::parts]), slots, self.memory_limit)
+            yield Group(tuple(remaining[part::parts]), slots, self.memory_limit, self.weights)
 
 
 def default_slots(specs: Sequence[RunSpec], device: torch.device, limit: float) -> int:

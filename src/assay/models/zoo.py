@@ -187,9 +187,10 @@ def srwm(
 ) -> Stack:
     """A weight matrix that modifies itself at every token.
 
-    As published (`convention=paper`), the mixer's input is not normalised, the residual connection carries the
-    normalised stream, and the output is read before the write. `fixed` names parts that stay constant, as letters of
-    yqkb (W_y, W_q, W_k, w_b); `q_scale` and `b_mean` set the initial W_q and w_b.
+    As published (`convention=paper`), a layer M computes LN(x) + M(x) (`norm=carry`), and its output is read before the
+    matrix is modified. `fixed` lists parts that are not modified, as letters of yqkb (W_y, W_q, W_k, w_b). `q_scale`
+    scales the initial W_q, and `b_mean` is the mean of the initial w_b. With `convention=controlled`, all models have
+    the same norm and reading order.
     """
     mixer = Srwm(heads=heads, reading=reading, fixed=fixed, q_scale=q_scale, b_mean=b_mean)
     return Stack(name="srwm", mixers=in_layers(mixer, layers), width=width, ff=ff, norm=norm)

@@ -9,6 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from assay.rng import Rng
+from assay.tasks.probes import Probe
 from assay.tasks.task import DEAD, Task
 
 
@@ -47,6 +48,12 @@ class EqualCounts(Task):
 
     def fits(self, length: int) -> bool:
         return length > 0 and length % len(self.letters) == 0
+
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """The words themselves, at up to 64 lengths: random test inputs leave out every other length."""
+        lengths = self.lengths(trained[0], longest)
+        spread = torch.tensor(lengths)[torch.linspace(0, len(lengths) - 1, min(64, len(lengths))).round().long()]
+        return [Probe("every n", self.inputs(spread, Rng.seeded(0).rows(len(spread))))]
 
 
 class AnBn(EqualCounts):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine
+from assay.tasks.probes import Probe, powers, rows_of
 from assay.tasks.task import DEAD, Task, on_device
 
 OPENING, CLOSING = "([{<", ")]}>"
@@ -37,9 +38,26 @@ def dyck_steps(lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor
     return steps.gather(1, rotated)
 
 
+def _brackets(word: str, kind: int = 0) -> list[int]:
+    """The tokens of a word of round brackets, as brackets of one type."""
+    return [2 * kind + "()".index(bracket) + 1 for bracket in word]
+
+
 def log2_catalan(n: int) -> float:
     """The logarithm of the number of Dyck words of length 2n."""
     return (math.lgamma(2 * n + 1) - math.lgamma(n + 1) - math.lgamma(n + 2)) / math.log(2)
+
+
+def adverse_words(longest: int) -> dict[str, list[str]]:
+    """Dyck words of at most this length that random ones hardly ever resemble."""
+    n = longest // 2
+    depths = [d for d in powers(n) if d < n]
+    return {
+        "deepest": ["(" * d + ")" * d for d in powers(n)],
+        "kept open": ["(" * d + "()" * (n - d) + ")" * d for d in depths],
+        "deep late": ["()" * (n - d) + "(" * d + ")" * d for d in depths],
+        "flattest": ["()" * n],
+    }
 
 
 class Dyck1(Task):
@@ -67,6 +85,9 @@ class Dyck1(Task):
 
     def fits(self, length: int) -> bool:
         return length > 0 and length % 2 == 0
+
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        return [Probe(name, rows_of(map(_brackets, words))) for name, words in adverse_words(longest).items()]
 
 
 class Shuffle(Task):
@@ -121,6 +142,20 @@ class Shuffle(Task):
     def fits(self, length: int) -> bool:
         return length > 0 and length % 2 == 0
 
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """Adverse Dyck words of each type alone, and two types that are nested or that cross."""
+        words = adverse_words(longest)
+        found = [
+            Probe(name, rows_of(_brackets(word, kind) for word in words[name] for kind in range(self.k)))
+            for name in words
+        ]
+        if self.k > 1 and longest >= 4:
+            sizes, (a, z, b, y) = powers(longest // 4), (1, 2, 3, 4)
+            crossing = [[a] * n + [b] * n + last for n in sizes for last in ([z] * n + [y] * n, [y] * n + [z] * n)]
+            kept = [[a, *[b, y] * (longest // 2 - 1), z], [b, *[a, z] * (longest // 2 - 1), y]]
+            found.append(Probe("two types", rows_of(crossing + kept)))
+        return found
+
 
 class ResetDyck1(Task):
     """Dyck-1 in which the symbol 1 is a reset: everything before it is forgotten, also a mistake.
@@ -165,6 +200,14 @@ class ResetDyck1(Task):
 
     def log2_inputs(self, length: int) -> float:
         return length - 1.0  # a reset or a bracket at every position, and a reset at the end
+
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """Lassos, runs, adverse Dyck words, and resets at every depth."""
+        found = self.lasso_probes(longest) + self.run_probes(trained[1], longest)
+        found += [Probe(name, rows_of(map(_brackets, words))) for name, words in adverse_words(longest).items()]
+        depths = [d for d in powers(longest) if d + 3 <= longest]
+        resets = [[1] * d + [3] + [1, 2] * ((longest - d - 1) // 2) for d in depths]
+        return [*found, Probe("resets", rows_of(resets))]
 
 
 def _at_last(marks: Bool[Tensor, "rows time"], values: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
@@ -297,10 +340,39 @@ class BoundedDyck(Task):
     def fits(self, length: int) -> bool:
         return length >= 2 and length % 2 == 0
 
-    def probes(self) -> dict[str, Task]:
-        if self.negatives == "count-balanced":
-            return {}
-        return {"count-balanced": BoundedDyck(k=self.k, depth=self.depth, negatives="count-balanced")}
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """Words that random ones hardly ever resemble, the same with one mistake, and count-balanced negatives."""
+        lengths = self.lengths(trained[0], longest)
+        lengths = sorted({*lengths[::8][:8], lengths[-1]})
+        words = [word for length in lengths for word in self._adverse(length // 2)]
+        wrong = [twin for word in words for twin in self._mistakes(word)]
+        found = [Probe("adverse words", rows_of(words)), Probe("one mistake", rows_of(wrong))]
+        if self.negatives != "count-balanced":
+            rows = torch.tensor(lengths).repeat(8)
+            twin = BoundedDyck(k=self.k, depth=self.depth, negatives="count-balanced")
+            found.append(Probe("count-balanced", twin.inputs(rows, Rng.seeded(0, "count-balanced").rows(len(rows)))))
+        return found
+
+    def _adverse(self, pairs: int) -> list[list[int]]:
+        """Words with this many pairs: flat, as deep as allowed again and again, and one pair around all others."""
+        words, deep = [], min(self.depth, pairs)
+        for kind in range(self.k):
+            opening, closing, other = 2 * kind + 1, 2 * kind + 2, 2 * ((kind + 1) % self.k)
+            flat = [opening, closing] * pairs
+            peaks = [*[opening] * deep, *[closing] * deep] * (pairs // deep) + [opening, closing] * (pairs % deep)
+            words += [flat, peaks]
+            if self.depth > 1 and pairs > 1:
+                words.append([opening, *[other + 1, other + 2] * (pairs - 1), closing])
+        return [list(word) for word in dict.fromkeys(map(tuple, words))]
+
+    def _mistakes(self, word: list[int]) -> list[list[int]]:
+        """The word with another type of bracket, or an opening for a closing one, at its first or last closing."""
+        closings = [i for i, token in enumerate(word) if token % 2 == 0]
+        twins = []
+        for i in (closings[0], closings[-1]):
+            changes = [word[i] - 1] + ([word[i] % (2 * self.k) + 2] if self.k > 1 else [])
+            twins += [[*word[:i], change, *word[i + 1 :]] for change in changes]
+        return twins
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -11,6 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from assay.rng import Rng
+from assay.tasks.probes import Probe, rows_of
 from assay.tasks.task import DEAD, IGNORE, Task, columns, symbols_named, unpadded
 
 
@@ -57,6 +59,24 @@ class TwoStrings(Task):
         second = y.gather(1, (time - n - 1).clamp(0, y.shape[1] - 1))
         return torch.where(time < n, first, torch.where(time == n, self.alphabet + 1, second))
 
+    def first_halves(self, shortest: int, longest: int) -> list[list[int]]:
+        """Constant, alternating and random strings, of the smallest and the largest size."""
+        sizes = sorted({self.lengths(shortest, longest)[i] // 2 for i in (0, -1)})
+        drawn = (Rng.seeded(0, "probes").integers(max(sizes), self.alphabet) + 1).tolist()
+        return [
+            half
+            for n in sizes
+            for half in ([1] * n, [self.alphabet] * n, ([1, 2] * n)[:n], [1] * (n - 1) + [2], drawn[:n])
+        ]
+
+    def pairs_of(self, name: str, pairs: Iterable[tuple[list[int], list[int]]]) -> Probe:
+        return Probe(name, rows_of([*x, self.alphabet + 1, *y] for x, y in pairs))
+
+
+def changed(x: list[int], position: int, alphabet: int) -> list[int]:
+    """x with the next symbol of the alphabet at one position."""
+    return [symbol % alphabet + 1 if i == position else symbol for i, symbol in enumerate(x)]
+
 
 class Decision(TwoStrings):
     """A yes/no question about the two strings, answered at the end; half of the inputs are positives."""
@@ -72,6 +92,15 @@ class Equality(Decision):
         partner = self.partner(inputs)
         differs = ((partner > 0) & (partner != inputs)).cumsum(1) > 0
         return (self.well_formed(inputs) & ~differs).long()
+
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """Equal strings, and strings that differ in their first, middle or last symbol alone."""
+        halves = self.first_halves(trained[0], longest)
+        places = [(x, i) for x in halves for i in sorted({0, len(x) // 2, len(x) - 1})]
+        return [
+            self.pairs_of("equal", ((x, x) for x in halves)),
+            self.pairs_of("one different symbol", ((x, changed(x, i, self.alphabet)) for x, i in places)),
+        ]
 
 
 class EqualityRandom(Equality):
@@ -145,6 +174,10 @@ class EqualityNcp(TwoStrings):
         x = self.half(lengths, rng, width)
         return self.join(lengths, x, x, width)
 
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """Strings in which the next symbol does not follow from the last few."""
+        return [self.pairs_of("copies", ((x, x) for x in self.first_halves(trained[0], longest)))]
+
 
 class Disjointness(Decision):
     """x # y, two sets as bit strings: 1 if no position has a 1 in both.
@@ -170,6 +203,17 @@ class Disjointness(Decision):
         meets = rng.child("label").integers(1, 2) == 0
         pair = torch.where(meets, pair.scatter(1, position, 3), pair)
         return self.join(lengths, (pair >= 2).long() + 1, pair % 2 + 1, width)
+
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """Complements, which are disjoint and full, and complements that meet in their first, middle or last place."""
+        halves = self.first_halves(trained[0], longest)
+        full = [(x, [3 - bit for bit in x]) for x in halves]
+        meeting = [
+            ([2 if j == i else bit for j, bit in enumerate(x)], [2 if j == i else bit for j, bit in enumerate(y)])
+            for x, y in full
+            for i in sorted({0, len(x) // 2, len(x) - 1})
+        ]
+        return [self.pairs_of("complements", full), self.pairs_of("one meeting", meeting)]
 
     def log2_inputs(self, length: int) -> float:
         """3^n disjoint pairs, n 3^(n-1) that meet in one position."""

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from assay.rng import Rng
+from assay.tasks.probes import Probe, rows_of
 from assay.tasks.task import DEAD, Bin, Task, columns, symbols_named, unpadded
 
 
@@ -59,6 +60,19 @@ class IndexLookup(Task):
 
     def fits(self, length: int) -> bool:
         return 2 <= length <= self.positions + 1
+
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """The first, last and other extreme positions; and strings of one symbol with another one at the index."""
+        random, lonely = [], []
+        drawn = Rng.seeded(0, "probes").integers(longest, self.alphabet).tolist()
+        for length in sorted({n for n in (trained[0], (trained[0] + longest) // 2, longest) if self.fits(n)}):
+            k = length - 1
+            for p in sorted({1, 2, (k + 1) // 2, k - 1, k} & set(range(1, k + 1))):
+                index = self.alphabet + p
+                random.append([*(symbol + 1 for symbol in drawn[:k]), index])
+                lonely += [[*(2 if i == p else 1 for i in range(1, k + 1)), index]]
+                lonely += [[*(self.alphabet - (i == p) for i in range(1, k + 1)), index]]
+        return [Probe("extreme positions", rows_of(random)), Probe("one different symbol", rows_of(lonely))]
 
     def bins(self, low: int, high: int) -> tuple[Bin, ...]:
         longest = self.positions + 1

@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from assay.rng import Rng
+from assay.tasks.probes import Probe
 from assay.tasks.task import Task, columns, unpadded
 
 
@@ -76,6 +77,30 @@ class NearestNeighbour(Task):
 
     def fits(self, length: int) -> bool:
         return length >= 3 and length % 2 == 1
+
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """The nearest point first or last, all others as near as the margin allows, and with the other label."""
+        found = []
+        for name, place in (("nearest first", 0), ("nearest last", -1)):
+            rows = []
+            for length in sorted({self.lengths(trained[0], longest)[i] for i in (0, -1)}):
+                for label in (0, 1):
+                    count = length // 2
+                    row = torch.zeros(longest, self.features)
+                    row[0 : 2 * count : 2, :2] = _at(0.9 - self.margin - 1e-4)
+                    row[1 : 2 * count : 2, self.dimension + 1 - label] = 1
+                    nearest = place % count
+                    row[2 * nearest, :2] = _at(0.9)
+                    row[2 * nearest + 1, self.dimension :] = torch.tensor([1.0 - label, label])
+                    row[2 * count, :2] = _at(1.0)
+                    rows.append(row)
+            found.append(Probe(name, torch.stack(rows)))
+        return found
+
+
+def _at(nearness: float) -> Float[Tensor, "2"]:
+    """The unit vector in the plane with this inner product with (1, 0)."""
+    return torch.tensor([nearness, (1 - nearness**2) ** 0.5])
 
 
 def dot(a: Float[Tensor, "d *#rows"], b: Float[Tensor, "d *#rows"]) -> Float[Tensor, "*#rows"]:

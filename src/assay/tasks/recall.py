@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from assay.rng import Rng
+from assay.tasks.probes import Probe, rows_of
 from assay.tasks.task import IGNORE, Bin, Task, columns, doubling_bins, symbols_named
 
 
@@ -101,6 +102,18 @@ class Recall(Bindings):
     def fits(self, length: int) -> bool:
         return length % 2 == 1 and 3 <= length <= 2 * self.keys - 1
 
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """Queries of the first, second and last key; and pairs in which only the asked key has another value."""
+        random, lonely = [], []
+        for length in sorted({self.lengths(trained[0], longest)[i] for i in (0, -1)}):
+            count = length // 2
+            pairs = self.pairs(count, Rng.seeded(0, "probes").rows(1))[0].tolist()
+            for asked in sorted({0, 1, count - 2, count - 1} & set(range(count))):
+                random.append([*pairs, pairs[2 * asked]])
+                same = [[key, self.keys + (2 if i == asked else 1)] for i, key in enumerate(pairs[::2])]
+                lonely.append([*(token for pair in same for token in pair), pairs[2 * asked]])
+        return [Probe("extreme positions", rows_of(random)), Probe("one different value", rows_of(lonely))]
+
     def bins(self, low: int, high: int) -> tuple[Bin, ...]:
         return doubling_bins(low, high, longest=max(high, 2 * self.keys - 1))
 
@@ -150,6 +163,22 @@ class MultiQueryRecall(Bindings):
 
     def fits(self, length: int) -> bool:
         return length % 2 == 0 and length >= 4 * self.pairs_bound
+
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """All queries as early or as late as possible, in either order; and one key asked at every second position."""
+        early, late, repeated = [], [], []
+        pairs = self.pairs(self.pairs_bound, Rng.seeded(0, "probes").rows(1))[0].tolist()
+        keys, noise = pairs[::2], self.keys + 1  # a value: no query
+        for length in sorted({trained[0], longest}):
+            free = (length - len(pairs)) // 2
+            for order in (keys, keys[::-1]):
+                queries = [token for key in order for token in (key, noise)]
+                gap = [noise] * (2 * free - len(queries))
+                early.append([*pairs, *queries, *gap])
+                late.append([*pairs, *gap, *queries])
+            repeated += [[*pairs, *[key, noise] * free] for key in (keys[0], keys[-1])]
+        named = {"early queries": early, "late queries": late, "repeated keys": repeated}
+        return [Probe(name, rows_of(rows)) for name, rows in named.items()]
 
     def bins(self, low: int, high: int) -> tuple[Bin, ...]:
         longer = (Bin(name=f"Bin{i}", low=high << i, high=high << i) for i in (1, 2, 3))

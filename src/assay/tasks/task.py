@@ -16,10 +16,13 @@ from torch import Tensor
 
 from assay.description import BadInput, Description
 from assay.rng import Rng
+from assay.tasks.probes import MOST_SYMBOLS, Probe, probes_of_lassos, rows_of, short_lassos, with_runs
+from assay.tasks.words import Lasso
 
 PAD = 0  # the token to the right of every sequence; symbol number i of a task is token i + 1
 IGNORE = -100  # the target at positions without a question (the number that torch's cross-entropy skips)
 DEAD = "dead"  # the answer to a prefix that no continuation brings into the language
+LONGEST_LASSO = 4  # the tokens of an access word and a loop
 LONGEST = 100_000  # the longest input of any run
 Length = Annotated[int, Field(ge=1, le=LONGEST)]
 
@@ -181,9 +184,46 @@ class Task(Description, ABC):
         """
         return math.inf if self.features else length * math.log2(len(self.symbols))
 
-    def probes(self) -> dict[str, Task]:
-        """Further input distributions of the same task, tested and reported on their own."""
-        return {}
+    # -- probes ------------------------------------------------------------------------------------------------
+
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """Inputs that are made to expose a shortcut, or a memory that leaks, from the shortest training length on.
+
+        By default, for a task that answers everywhere: lassos u w w w ... of short words, and random inputs with a long
+        run of one symbol in the middle. Inputs with a `dead` prefix are left out, because training does not show them.
+        """
+        if self.features or self.answer_positions == "at the end":
+            return []
+        return self.lasso_probes(longest) + self.run_probes(trained[1], longest)
+
+    def lasso_probes(self, longest: int) -> list[Probe]:
+        """The infinite words u w w w ... of short u and w, as far as `longest`."""
+
+        def possible(lassos: list[Lasso]) -> list[Lasso]:
+            alive = self.alive(rows_of(lasso.word(4 * LONGEST_LASSO) for lasso in lassos)).tolist()
+            return [lasso for lasso, lives in zip(lassos, alive, strict=True) if lives]
+
+        probes = probes_of_lassos(short_lassos(len(self.symbols), possible), longest)
+        return [probe for found in probes for probe in self._probe(*found)]
+
+    def run_probes(self, random_part: int, longest: int) -> list[Probe]:
+        """Random inputs of about this length, with a long run of one symbol in the middle."""
+        lengths = [n for n in range(1, min(random_part, longest - 1) + 1) if self.fits(n)][-1:] * 4
+        if not lengths:
+            return []
+        random = self.inputs(torch.tensor(lengths), Rng.seeded(0, "runs").rows(len(lengths)))
+        symbols = range(1, min(len(self.symbols), MOST_SYMBOLS) + 1)
+        return self._probe("runs", with_runs(random, symbols, longest))
+
+    def _probe(self, name: str, rows: Int[Tensor, "rows time"]) -> list[Probe]:
+        rows = rows[self.alive(rows)].unique(dim=0)
+        return [Probe(name, rows)] if len(rows) else []
+
+    def alive(self, inputs: Int[Tensor, "rows time"]) -> Bool[Tensor, "rows"]:
+        """The rows without a prefix whose answer is `dead`."""
+        if DEAD not in self.answers or not len(inputs):
+            return torch.ones(len(inputs), dtype=torch.bool, device=inputs.device)
+        return (self.solve(inputs) != self.answers.index(DEAD)).all(1)
 
     # -- for people --------------------------------------------------------------------------------------------
 
@@ -201,6 +241,27 @@ class Task(Description, ABC):
         shown = {IGNORE: ".", **dict(enumerate(self.answers))}
         words = ["!" if shown[i] == DEAD else shown[i] for i in self.solve(self.encode(text))[0].tolist()]
         return ("" if _one_letter_each((*self.symbols, *words)) else " ").join(words)
+
+
+class FreeTask(Task):
+    """A task whose inputs are all strings over its symbols.
+
+    `runs`: the share of inputs in which a random stretch is replaced by a run of one random symbol, so that training
+    shows a memory what it must keep for long.
+    """
+
+    added: ClassVar[tuple[str, ...]] = ("runs",)
+    runs: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+    def inputs(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Tensor:
+        drawn = super().inputs(lengths, rng, width)
+        if not self.runs:
+            return drawn
+        chosen = rng.child("runs").uniform(1) < self.runs
+        ends = rng.child("stretch").integers(2, (lengths + 1)[:, None]).sort(dim=1).values
+        time = columns(drawn)
+        symbol = rng.child("symbol").integers(1, len(self.symbols)) + 1
+        return torch.where(chosen & (time >= ends[:, :1]) & (time < ends[:, 1:]), symbol, drawn)
 
 
 def _one_letter_each(words: Sequence[str]) -> bool:

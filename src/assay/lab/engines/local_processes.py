@@ -1,7 +1,8 @@
 """The engine that carries out groups in several processes of this machine.
 
-Workers send records through a pipe, as JSON, and wait until the parent has stored them. Each end of the pipe notices
-the other's death: an orphaned worker saves its members and exits, and the run of a dead worker is recorded as failed.
+Workers send records through a pipe, as JSON followed by weights, and wait until the parent has stored them. Each end of
+the pipe notices the other's death: an orphaned worker saves its members and exits, and the run of a dead worker is
+recorded as failed.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ class Worker:
         self.remaining = {spec.digest: spec for spec in group.specs}
         with suppress(OSError):  # it has died, which the next read finds out
             specs = [{"digest": name, "spec": spec.plain()} for name, spec in self.remaining.items()]
-            _send(self.pipe, {"specs": specs, "slots": group.slots, "memory_limit": group.memory_limit})
+            options = {"slots": group.slots, "memory_limit": group.memory_limit, "weights": group.weights}
+            _send(self.pipe, {"specs": specs, **options})
 
     def read(self) -> dict[str, Any] | None:
         """The next message, or None if the worker has died."""
@@ -128,6 +130,8 @@ class Worker:
         match message["type"]:
             case "record":
                 record = Record(**message["record"])
+                if message["weights"]:
+                    record = record.with_weights(self.pipe.recv_bytes())
                 self.waiting = True
                 on_event(Event(self.number, record=record))
                 self.remaining.pop(record.digest, None)
@@ -196,7 +200,9 @@ def _work(pipe: Connection, device_name: str, store: str, checkpoint_interval: f
     """The main function of a worker process."""
 
     def on_record(record: Record) -> None:
-        _send(pipe, {"type": "record", "record": record.plain()})
+        _send(pipe, {"type": "record", "record": record.plain(), "weights": record.weights is not None})
+        if record.weights is not None:
+            pipe.send_bytes(record.weights)
         try:
             pipe.recv_bytes()  # the parent has stored it
         except EOFError:
@@ -213,7 +219,7 @@ def _work(pipe: Connection, device_name: str, store: str, checkpoint_interval: f
                 specs = _read_specs(work["specs"], device, on_record)
                 if specs:
                     checkpoints = Checkpoints(Path(store), checkpoint_interval)
-                    options = (work["slots"], checkpoints, work["memory_limit"])
+                    options = (work["slots"], checkpoints, work["memory_limit"], work["weights"])
                     execute_group(specs, device, on_record, on_status, poll, *options)
                 _send(pipe, {"type": "done"})
                 poll()

@@ -34,6 +34,6 @@ class ThisProcess:
         with stop_on_signal() as poll:
             for group in groups:
                 checkpoints = Checkpoints(self.store, self.checkpoint_interval)
-                options = (group.slots, checkpoints, group.memory_limit)
+                options = (group.slots, checkpoints, group.memory_limit, group.weights)
                 execute_group(group.specs, self.device, on_record, on_status, poll, *options)
                 on_event(Event(WORKER))

@@ -1,0 +1,54 @@
+"""Probing a model: a task's probes, and the shortest input that the model gets wrong."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+
+import torch
+from torch import nn
+
+from assay.lab.evaluate import OnRows, predict
+from assay.record import ProbeScore, Probing
+from assay.spec import RunSpec
+from assay.tasks.probes import VERSION, Probe
+from assay.tasks.task import IGNORE, Batch, Task, unpadded
+from assay.tasks.words import readable
+
+
+@lru_cache(maxsize=32)
+def probe_batches(task: Task, trained: tuple[int, int], longest: int, device: torch.device) -> dict[str, Batch]:
+    """The inputs of each probe with their targets, the same for every run."""
+
+    def with_targets(probe: Probe) -> Batch:
+        inputs = probe.inputs.to(device)
+        return Batch(inputs, task.solve(inputs))
+
+    return {probe.name: with_targets(probe) for probe in task.probes(trained, longest)}
+
+
+def probes_of(spec: RunSpec, device: torch.device) -> dict[str, Batch]:
+    """The probes of a run: from its shortest training length to its longest test length."""
+    return probe_batches(spec.task, spec.training.lengths, max(bin_.high for bin_ in spec.testing.bins), device)
+
+
+def probe(model: nn.Module, spec: RunSpec, device: torch.device, on_rows: OnRows = lambda _: None) -> Probing:
+    """The score of a model on every probe of its task."""
+    start = time.perf_counter()
+    scores = [_score(model, spec.task, name, batch, on_rows) for name, batch in probes_of(spec, device).items()]
+    return Probing(probes=VERSION, scores=tuple(scores), seconds=time.perf_counter() - start)
+
+
+def _score(model: nn.Module, task: Task, name: str, batch: Batch, on_rows: OnRows) -> ProbeScore:
+    """A wrong answer refutes the input that ends there; of all such inputs the shortest is kept."""
+    wrong = (predict(model, batch.inputs, on_rows) != batch.targets) & (batch.targets != IGNORE)
+    rows = wrong.any(1)
+    result = ProbeScore(name=name, rows=len(wrong), wrong=int(rows.sum()))
+    if not result.wrong:
+        return result
+    ends = torch.where(rows, wrong.long().argmax(1), wrong.shape[1]) + 1
+    if task.answer_positions == "at the end":
+        ends = torch.where(rows, unpadded(batch.inputs).sum(1), wrong.shape[1] + 1)
+    length, row = (int(found) for found in ends.min(0))
+    word = "" if task.features else readable(batch.inputs[row, :length].tolist(), task.symbols)
+    return result.model_copy(update={"length": length, "word": word})

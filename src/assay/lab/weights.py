@@ -1,0 +1,83 @@
+"""The weights of a run: its tested state as safetensors, named by the run's digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from assay.description import BadInput, suggestion
+from assay.lab.stacking import build_module
+from assay.record import Record, Store, Verdict, write_synced
+from assay.spec import RunSpec
+
+Kept = Literal["all", "solved", "none"]
+RIGHT_ON_RANDOM = ("solved", "refuted")  # the verdicts of runs that are right on every random test input
+METADATA = {"assay": "weights 1"}  # one entry: safetensors writes several in any order
+
+
+def parse_kept(name: str) -> Kept:
+    if name not in get_args(Kept):
+        raise BadInput(f"--weights {name} is not valid{suggestion(name, get_args(Kept))}")
+    return name  # type: ignore[return-value]
+
+
+def is_kept(kept: Kept, verdict: Verdict) -> bool:
+    """Whether the weights of a run with this verdict are kept; a run that diverged or failed has none."""
+    tested = verdict not in ("diverged", "failed")
+    return tested and (kept == "all" or (kept == "solved" and verdict in RIGHT_ON_RANDOM))
+
+
+def serialize(module: nn.Module) -> bytes:
+    """The parameters and buffers of a module; what its constructor derives from the seed is built again."""
+    tensors = {name: x.detach().cpu().contiguous().clone() for name, x in module.state_dict().items()}
+    return save(tensors, METADATA)
+
+
+def load_model(record: Record, store: Path | str | None = None) -> nn.Module:
+    """The model of a run as it was tested, on the CPU and in evaluation mode.
+
+    The weights are read from `store`, by default from the store that the record came from.
+    """
+    module = build_module(RunSpec(**record.spec), torch.device("cpu"))
+    module.load_state_dict(tensors_of(record, store))
+    return module.eval()
+
+
+def tensors_of(record: Record, store: Path | str | None = None) -> dict[str, Tensor]:
+    """The weights of a run by name."""
+    if record.weights is not None:
+        return load(record.weights)
+    where = Path(store) if store else record.origin
+    path = Store.open(where).weights_file(record.digest) if where else None
+    found = _read(path, f"{record.digest}/" if path and path.stem != record.digest else "") if path else {}
+    if not found:
+        name = f"{record.model} on {record.task}, seed {record.seed}"
+        raise BadInput(f"there are no weights of {name} ({record.digest}); run it with --weights all --again")
+    return found
+
+
+def _read(path: Path, prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    try:
+        with safe_open(path, "pt") as file:
+            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118 (not a dict)
+            return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"cannot read the weights in {path}: {str(error).splitlines()[0]}") from None
+
+
+def pack_weights(records: Iterable[Record], path: Path) -> int:
+    """Write the weights of records that have some into one file, with the same bytes for the same weights."""
+    tensors, count = dict[str, Tensor](), 0
+    for record in sorted(records, key=lambda record: record.digest):
+        if record.origin and Store.open(record.origin).weights_file(record.digest):
+            tensors |= {f"{record.digest}/{name}": x for name, x in tensors_of(record).items()}
+            count += 1
+    write_synced(path, save(tensors, METADATA))
+    return count

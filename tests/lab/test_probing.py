@@ -1,0 +1,192 @@
+"""Probes, on networks with a known flaw: each kind of probe must find the flaw that it is made for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.lab.evaluate import evaluate, first_failing_length, probed_verdict, random_verdict
+from assay.lab.probing import probe, probes_of
+from assay.record import ProbeScore, Probing
+from assay.spec import RunSpec, run_spec
+from assay.tasks import TASKS, example_task
+from assay.tasks.probes import VERSION, short_lassos
+from assay.tasks.task import DEAD, IGNORE, Task, unpadded
+
+CPU = torch.device("cpu")
+
+
+class Answering(nn.Module):
+    """A network that answers by a function of its inputs, in place of the task's oracle."""
+
+    def __init__(self, task: Task, answer: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.task, self.answer = task, answer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return nn.functional.one_hot(self.answer(inputs).clamp(min=0), self.task.shape.answers).float()
+
+
+def spec_of(name: str) -> RunSpec:
+    return run_spec(example_task(name), "lstm", testing={"rows": 32})
+
+
+def found_by(spec: RunSpec, answer: Callable[[Tensor], Tensor]) -> Probing:
+    return probe(Answering(spec.task, answer), spec, CPU)
+
+
+def wrong(probing: Probing) -> set[str]:
+    return {score.name for score in probing.scores if score.wrong}
+
+
+@pytest.mark.parametrize("name", TASKS.entries)
+def test_every_task_has_probes_of_its_own_domain_and_its_oracle_passes_them(name: str):
+    spec = spec_of(name)
+    batches = probes_of(spec, CPU)
+    assert batches
+    for batch in batches.values():
+        lengths = unpadded(batch.inputs).sum(1)
+        assert len(batch.inputs.flatten(1).unique(dim=0)) > 0
+        assert (batch.targets != IGNORE).any(1).all(), "every row asks something"
+        assert int(lengths.max()) <= max(bin_.high for bin_ in spec.testing.bins)
+        if DEAD in spec.task.answers:
+            assert (batch.targets != spec.task.answers.index(DEAD)).all()
+        if spec.task.answer_positions == "at the end":
+            assert all(spec.task.fits(length) for length in lengths.unique().tolist())
+    probing = found_by(spec, spec.task.solve)
+    assert (wrong(probing), probing.shortest_wrong, probing.probes) == (set(), None, VERSION)
+    assert [score.rows for score in probing.scores] == [len(batch.inputs) for batch in batches.values()]
+
+
+def keeps(task: Task, tokens: int) -> Callable[[Tensor], Tensor]:
+    """Forgets everything when it has read the same token so many times in a row."""
+
+    def answer(inputs: Tensor) -> Tensor:
+        answers = []
+        for row in inputs.tolist():
+            start, said = 0, []
+            for i, token in enumerate(row):
+                if i - start > tokens and len(set(row[i - tokens : i])) == 1 and row[i - 1] == token:
+                    start = i
+                said.append(int(task.machine.answer(torch.tensor([row[start : i + 1]]))[0, -1]))  # type: ignore[attr-defined]
+            answers.append(said)
+        return torch.tensor(answers)
+
+    return answer
+
+
+def test_a_memory_that_leaks_is_refuted_by_the_shortest_word():
+    """No random test sequence sees it: 40 equal bits in a row are too rare."""
+    task = example_task("parity")
+    bins = [{"name": "Bin0", "low": 2, "high": 40}, {"name": "Bin1", "low": 41, "high": 60}]
+    spec = run_spec(task, "lstm", testing={"rows": 32, "bins": bins})
+    model = Answering(task, keeps(task, 40))
+    scores, collapsed = evaluate(model, spec, CPU)
+    assert random_verdict(scores, collapsed) == "solved"
+    probing = probe(model, spec, CPU)
+    assert probed_verdict("solved", probing) == "refuted"
+    assert probing.shortest_wrong is not None
+    assert (probing.shortest_wrong.word, probing.shortest_wrong.length) == ("1 0^41", 42)
+    assert first_failing_length(scores, probing) == 42
+    assert "lassos" in wrong(probing)
+
+
+def test_an_unprobed_or_clean_run_keeps_its_verdict():
+    clean = Probing(probes=VERSION, seconds=0.0, scores=(ProbeScore(name="lassos", rows=3, wrong=0),))
+    assert [probed_verdict("solved", probing) for probing in (None, clean)] == ["solved", "solved"]
+    failed = clean.model_copy(update={"scores": (ProbeScore(name="lassos", rows=3, wrong=1, length=2, word="a b"),)})
+    assert probed_verdict("partly solved", failed) == "partly solved"
+
+
+def depth_of(inputs: Tensor, highest: int) -> Tensor:
+    """A counter that saturates."""
+    depth, depths = torch.zeros(len(inputs), dtype=torch.int64), []
+    for token in inputs.T:
+        depth = (depth + (token == 1).long() - (token == 2).long()).clamp(0, highest)
+        depths.append(depth)
+    return torch.stack(depths, dim=1)
+
+
+def test_a_counter_that_saturates():
+    found = found_by(spec_of("dyck-1"), lambda inputs: (depth_of(inputs, 30) > 0).long())
+    assert wrong(found) == {"deepest", "kept open", "deep late"}
+    assert found.shortest_wrong is not None
+    assert found.shortest_wrong.word == "(^33 )^30"
+
+
+def test_brackets_of_which_only_the_number_is_read():
+    """Right on words; wrong where a bracket has the wrong type."""
+
+    def answer(inputs: Tensor) -> Tensor:
+        steps = torch.where(inputs > 0, torch.where(inputs % 2 == 1, 1, -1), 0).cumsum(1)
+        return ((steps == 0) & (steps.cummin(1).values >= 0) & (steps.cummax(1).values <= 2)).long()
+
+    assert wrong(found_by(spec_of("bounded-dyck"), answer)) == {"one mistake", "count-balanced"}
+
+
+@pytest.mark.parametrize(
+    ("name", "late", "kinds"),
+    [
+        ("index-lookup", False, {"extreme positions", "one different symbol"}),
+        ("recall", False, {"extreme positions", "one different value"}),
+        ("equality-random", True, {"one different symbol"}),
+        ("disjointness", True, {"one meeting"}),
+        ("equality-ncp", False, {"copies"}),
+        ("multi-query-recall", False, {"early queries", "late queries", "repeated keys"}),
+    ],
+)
+def test_a_memory_of_the_latest_tokens(name: str, late: bool, kinds: set[str]):
+    """The first token is read as another one: what was asked about it is wrong."""
+    spec = spec_of(name)
+
+    def answer(inputs: Tensor) -> Tensor:
+        first = inputs[:, :1] % 2 + 1  # the other of the first two symbols
+        return spec.task.solve(torch.cat([first, inputs[:, 1:]], dim=1))
+
+    assert wrong(found_by(spec, answer)) >= kinds
+
+
+def test_a_majority_instead_of_a_lookup():
+    spec = spec_of("index-lookup")
+
+    def answer(inputs: Tensor) -> Tensor:
+        return (torch.mode(inputs.where(inputs > 0, -1), dim=1).values - 1).clamp(min=0)[:, None].expand_as(inputs)
+
+    assert "one different symbol" in wrong(found_by(spec, answer))
+
+
+def test_a_nearest_neighbour_among_the_latest_points():
+    spec = spec_of("nearest-neighbour")
+
+    def answer(inputs: Tensor) -> Tensor:
+        without_first = inputs.clone()
+        without_first[:, 0] = -inputs[:, 0]
+        return spec.task.solve(without_first)
+
+    found = found_by(spec, answer)
+    assert wrong(found) == {"nearest first"}
+    assert found.shortest_wrong is not None
+    assert found.shortest_wrong.word == "", "real vectors have no word"
+
+
+def test_a_count_of_letters_that_was_learned_by_heart():
+    spec = spec_of("an-bn")
+
+    def answer(inputs: Tensor) -> Tensor:
+        right = spec.task.solve(inputs)
+        return torch.where((inputs == 1).sum(1, keepdim=True) > 200, 0, right)
+
+    found = found_by(spec, answer)
+    assert wrong(found) == {"every n"}
+    assert found.shortest_wrong is not None
+    assert found.shortest_wrong.word.endswith(" b")
+
+
+def test_at_most_two_thousand_lassos():
+    assert len(short_lassos(2)) == 16
+    assert len(short_lassos(120)) == 2000
+    assert len(short_lassos(30)) == 2000
+    assert {lasso.word(4) for lasso in short_lassos(30)} >= {(a, b, b, b) for a in range(1, 31) for b in range(1, 31)}

@@ -1,0 +1,103 @@
+"""Weights beside records: kept by verdict, loaded bit for bit, packed with the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay import load_model
+from assay.description import BadInput
+from assay.lab.carry_out import carry_out, local_engine
+from assay.lab.evaluate import logits_of
+from assay.lab.execute import execute
+from assay.lab.plan import Plan
+from assay.lab.weights import Kept, is_kept, pack_weights
+from assay.models import MODELS
+from assay.models.skeleton import Foreign
+from assay.record import Record, Store, Verdict, weights_beside
+from assay.spec import RunSpec, run_spec
+
+CPU = torch.device("cpu")
+SHORT = {"steps": 2, "lengths": [2, 6], "validate_every": 2}
+BINS = [{"name": "Bin0", "low": 2, "high": 6}]
+
+
+def spec_of(model: str | Foreign, seed: int = 0) -> RunSpec:
+    return run_spec("parity", model, seed=seed, training=SHORT, testing={"rows": 4, "bins": BINS})
+
+
+class WithBatchNorm(torch.nn.Module):
+    """Buffers that training changes, and a tensor that only its seed determines."""
+
+    def __init__(self, vocab: int, features: int, answers: int) -> None:
+        super().__init__()
+        self.embed, self.norm = torch.nn.Embedding(vocab, answers), torch.nn.BatchNorm1d(answers)
+        self.fixed = torch.randn(answers)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.embed(tokens).mT).mT + self.fixed
+
+
+@pytest.mark.parametrize("model", [*MODELS.entries, Foreign.of(WithBatchNorm)], ids=str)
+def test_a_loaded_model_has_the_outputs_of_the_tested_one(model: str | Foreign, monkeypatch: pytest.MonkeyPatch):
+    options = {"mixers": [{"kind": "lstm"}, {"kind": "attention"}]} if model == "hybrid" else {}
+    spec = run_spec("parity", model, training=SHORT, testing={"rows": 4, "bins": BINS}, model_options=options)
+    tested: list[torch.Tensor] = []
+    inputs = torch.tensor([[1, 2, 2, 1, 2]])
+
+    def evaluated(module: torch.nn.Module, *_: object) -> object:
+        tested.append(logits_of(module.eval(), inputs).detach().clone())
+        raise RuntimeError("seen")
+
+    monkeypatch.setattr("assay.lab.execute.evaluate", evaluated)
+    execute(spec, CPU)
+    monkeypatch.undo()
+    record = execute(spec, CPU)
+    with torch.no_grad():
+        assert torch.equal(logits_of(load_model(record), inputs), tested[0])
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_weights_are_stored_with_their_record_and_packed(tmp_path: Path, jobs: int):
+    store = Store.create(tmp_path / "store")
+    specs = [spec_of("gru", seed) for seed in range(2)]
+    plan = Plan(specs, [], CPU, jobs, weights="all")
+    carry_out(plan, store, local_engine(plan, store))
+    assert {path.stem for path in (store.path / "weights").iterdir()} == {spec.digest for spec in specs}
+    packed = tmp_path / "packed.jsonl.xz"
+    store.pack(packed)
+    assert pack_weights(store.records(), weights_beside(packed)) == 2
+    first = weights_beside(packed).read_bytes()
+    pack_weights(store.records(), weights_beside(packed))
+    assert weights_beside(packed).read_bytes() == first
+    for record in store.records():
+        (again,) = Store.open(packed).select([record.digest])
+        loaded, other = load_model(record).state_dict(), load_model(again).state_dict()
+        assert loaded.keys() == other.keys()
+        assert all(torch.equal(loaded[name], other[name]) for name in loaded)
+        assert torch.equal(
+            load_model(record.model_copy(), packed).state_dict()["read_out.bias"], other["read_out.bias"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("kept", "verdicts"),
+    [("all", {"solved", "refuted", "partly solved", "censored"}), ("solved", {"solved", "refuted"}), ("none", set())],
+)
+def test_whose_weights_are_kept(kept: Kept, verdicts: set[str]):
+    every: list[Verdict] = ["solved", "refuted", "partly solved", "censored", "diverged", "failed"]
+    assert {verdict for verdict in every if is_kept(kept, verdict)} == verdicts
+
+
+def test_a_record_without_weights_says_how_to_get_them(tmp_path: Path):
+    store, spec = Store.create(tmp_path / "store"), spec_of("gru")
+    store.add(Record(digest=spec.digest, spec=spec.plain(), verdict="censored", stopped="steps"))
+    with pytest.raises(BadInput, match=r"there are no weights of gru on parity, seed 0 .* --weights all --again"):
+        load_model(store.records()[0])
+    path = store.path / "weights" / f"{spec.digest}.safetensors"
+    path.parent.mkdir()
+    path.write_bytes(b"half")
+    with pytest.raises(BadInput, match="cannot read the weights in"):
+        load_model(store.records()[0])
