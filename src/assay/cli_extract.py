@@ -53,7 +53,7 @@ def extract(
     Writes a page with pictures (SVG and PNG), tables, and the automaton as a task. With --json it prints the tables,
     and writes files only with --out.
     """
-    from assay.extract.learning import check_symbols, learn_automaton
+    from assay.extract.learning import LONGER, check_symbols, learn_automaton
     from assay.extract.page import Extraction, own_task, run_command, write
     from assay.extract.self_modifying import extract_programs, has_programs, srwm_in
     from assay.lab.evaluate import predict
@@ -79,6 +79,7 @@ def extract(
             spec.task,
             extra_states=extra_states,
             trained=spec.training.lengths,
+            longest=min(LONGER * spec.training.lengths[1], max(bin_.high for bin_ in spec.testing.bins)),
             seed=seed,
             seconds=seconds,
             max_states=max_states,
