@@ -106,6 +106,19 @@ def test_a_counter_has_more_states_than_any_limit():
     assert not learned.equal
 
 
+def test_a_search_that_ends_early_still_finds_wrong_words():
+    """Dyck-1 with depths of at most 30 is right on all words of training, which are not so deep, but not on longer."""
+    dyck = named_task("dyck-1")
+
+    def answers(words):
+        depth = ((words == 1).long() - (words == 2).long()).cumsum(1)
+        return dyck.answer(words).where(depth.cummax(1).values <= 30, 0)
+
+    learned = learn_automaton(answers, dyck, max_states=8)
+    assert learned.statement == "differs from dyck-1: the shortest known wrong word is (^31 (answer 0, right is 1)"
+    assert learned.limit == "more than 8 states"
+
+
 def test_the_time_can_run_out():
     def slow(words):
         return torch.zeros_like(words)

@@ -345,11 +345,11 @@ def learn_automaton(
     try:
         network.ask(product(oracle.alphabet, repeat=every_to))
         run_Lstar(oracle.alphabet, network, oracle, "mealy", cache_and_non_det_check=False, print_level=0)
-        network.answers(further_words(task, (trained[0], longest), seed))
     except Limit as reached:
         limit = str(reached)
     try:
         network.deadline = max(network.deadline, time.monotonic() + seconds / 4)
+        network.answers(further_words(task, (trained[0], longest), seed))
         shorten_wrong_word(network)
     except Limit:
         pass  # a wrong word is wrong, if not the shortest
