@@ -102,7 +102,9 @@ def scattered_code(count: int, gamma: float, rng: Rng) -> Code:
     """
     m = scattered_size(count, gamma)
     if m not in PRIMITIVE:
-        raise BadInput(f"{count} vectors with inner products up to {gamma:.2g} have 2^{m} coordinates; at most 2^9 here")
+        raise BadInput(
+            f"{count} vectors with inner products up to {gamma:.2g} have 2^{m} coordinates; at most 2^9 here"
+        )
     return Code(f"scattered trace code, m = {m}", _codewords(m, 2, rng.order(4**m)[:count], signed=True))
 
 

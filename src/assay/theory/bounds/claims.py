@@ -294,7 +294,7 @@ class OneLayerBound(Witnessed):
 
     def layers(self, length: int, rng: Rng) -> list[Layer]:
         """Random layers of three sizes, with positions of their own."""
-        sizes = ((1, 8, "none"), (2, 8, "pre"), (4, 16, "pre"))
+        sizes: tuple[tuple[int, int, Norm], ...] = ((1, 8, "none"), (2, 8, "pre"), (4, 16, "pre"))
         return [Layer(self.random_layer(length, *size, rng.child(*size)), PRECISION, length, False) for size in sizes]
 
     def random_layer(self, length: int, heads: int, width: int, norm: Norm, rng: Rng) -> Model:
@@ -334,7 +334,7 @@ class OneLayerBound(Witnessed):
 class EqualityLayer(Halves, OneLayerBound):
     """One layer of attention that decides whether two strings of N/2 bits are equal must pass on at least N/2 bits.
 
-    The protocol is also run on the layer of `equality-one-layer`, up to its largest length: it answers as the task does.
+    The protocol also runs on the layer of `equality-one-layer`, up to its largest length, and answers as the task does.
     """
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 12"

@@ -92,7 +92,7 @@ def agree_on_scales(model: Model, tokens: int, symbols: int, precision: int) -> 
     for table in [model.embed.weight, *([] if model.positions is None else model.positions.parameters())]:
         table.copy_((table / token.unit).round() * token.unit)
     q, k, v = projected(model, embedded(model, *every))
-    largest_logit = float(q.norm(dim=-1).max() * k.norm(dim=-1).max()) * layer_of(model).dim**-0.5
+    largest_logit = float(q.norm(dim=-1).max() * k.norm(dim=-1).max()) * layer_of(model).dim ** -0.5
     return Scales(
         precision,
         token=token,
@@ -113,7 +113,9 @@ class Summary(NamedTuple):
 class Party:
     """One of the two: it sees its own tokens and what it is sent, and knows all weights."""
 
-    def __init__(self, model: Model, tokens: Int[Tensor, "rows some"], at: Int[Tensor, "some"], channel: Channel) -> None:
+    def __init__(
+        self, model: Model, tokens: Int[Tensor, "rows some"], at: Int[Tensor, "some"], channel: Channel
+    ) -> None:
         self.model, self.channel = model, channel
         self.x = embedded(model, tokens, at)
 
@@ -123,7 +125,7 @@ class Party:
     def send_summary(self, last: Float[Tensor, "rows width"], scales: Scales) -> Summary:
         q, _, _ = projected(self.model, last[:, None])
         _, k, v = projected(self.model, self.x)
-        scores = (q @ k.mT)[:, :, 0] * layer_of(self.model).dim**-0.5
+        scores = (q @ k.mT)[:, :, 0] * layer_of(self.model).dim ** -0.5
         logit = self.channel.send(scores.amax(-1), scales.logit, up=True)
         weights = (scores - logit[..., None]).exp()
         total = weights.sum(-1)
@@ -216,7 +218,7 @@ def finished(
 
 @torch.no_grad()
 def direct(model: Model, tokens: Int[Tensor, "rows time"], at_once: int = 128) -> tuple[Tensor, Tensor]:
-    """The heads' outputs and the logits at the last token, by the model itself; some tokens at a time, with its cache."""
+    """The heads' outputs and the logits at the last token, by the model itself, some tokens at a time."""
     seen: list[Tensor] = []
     hook = layer_of(model).out.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][:, -1]))
     state = None

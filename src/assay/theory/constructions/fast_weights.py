@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -145,7 +145,8 @@ class LinearTransformerIsRnn(Claim):
         stack = zoo.linear_transformer(shape.width, shape.heads, shape.layers, features=shape.features)
         model = stack.build(vocab=65, features=0, answers=64, rng=rng).to(self.dtype)
         for block in model.blocks:
-            block.mixer.project.weight.data *= shape.factor  # type: ignore[union-attr]
+            layer: Any = block.mixer
+            layer.project.weight.data *= shape.factor
         return model.requires_grad_(requires_grad=False)
 
     def parallel(self, shape: Shape, rng: Rng) -> Model:

@@ -87,10 +87,10 @@ class PublishedNeighbour(Neighbour):
     """A two-layer Transformer of width O(min(N, gamma^-2 log N)) finds the label of the nearest of N points, if it is
     nearer than the others by a margin of gamma.
 
-    Layer 1 finds the nearest point and copies its T(i), with the logit <x_k, x_i> - (2 + gamma) <T(k), T(i)>; the second
-    term keeps the query from finding itself. So |<T(i), T(j)>| must be below gamma: at most gamma / 4.8 (the paper asks
-    for gamma / 100). Layer 2 copies the label with this T(i). If N vectors with such products need more than N
-    dimensions, orthogonal vectors are used.
+    Layer 1 finds the nearest point and copies its T(i), with the logit <x_k, x_i> - (2 + gamma) <T(k), T(i)>; the
+    second term keeps the query from finding itself. So |<T(i), T(j)>| must be below gamma: at most gamma / 4.8 (the
+    paper asks for gamma / 100). Layer 2 copies the label with this T(i). If N vectors with such products need more than
+    N dimensions, orthogonal vectors are used.
 
     The check runs both kinds of vectors: those that are narrowest at its margin, and, on a few inputs,
     nearly orthogonal ones of 512 coordinates at the largest margin of the task, 0.3.

@@ -160,7 +160,7 @@ def clauses_of(text: str, form: Form) -> tuple[tuple[int, ...], ...]:
 class Formula(Task):
     """The value of a formula: x1 is true if the first symbol is 1, and so on. Blanks (-) may follow.
 
-    With `at_least`, the question is whether so many clauses (the terms of a DNF) are true, in place of one term of a DNF
+    With `at_least`, the question is whether so many clauses (or terms of a DNF) are true, in place of one term of a DNF
     or all clauses of a CNF. The sampler changes one clause after another until just enough are true, or one too few.
 
     >>> formula = Formula(text="(x1 & ~x3) | (x2 & x4)")
@@ -263,7 +263,8 @@ class FormulaTwoLayers(Thresholds):
     """Two layers evaluate a formula. An input is N bits and then a blank for every clause, where it is computed.
 
     The default is a random formula of N variables and N clauses of three literals. Without `at_least`, the check covers
-    every threshold: all inputs at the small lengths, random ones at a quarter, a half and three quarters of the clauses.
+    every threshold: at the small lengths all thresholds and inputs, at its own a quarter, a half and three quarters of
+    the clauses, and random inputs.
     """
 
     form: ClassVar[Form]
