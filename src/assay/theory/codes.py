@@ -116,7 +116,7 @@ def scattered_size(count: int, gamma: float) -> int:
     >>> scattered_size(100, 1 / 8), scattered_size(100, 1 / 16), scattered_size(10**9, 1 / 16)
     (7, 9, 15)
     """
-    sizes = (m for m in counting(2) if 4**m >= count)
+    sizes = (m for m in counting(3) if 4**m >= count)
     return next(m for m in sizes if (2 if m % 2 else 4) <= gamma**2 * 2**m)
 
 

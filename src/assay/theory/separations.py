@@ -206,7 +206,7 @@ class LinearNotSoftmax(Claim):
         layer, unit = self.layer(1, Rng.seeded(0)), 2.0**-format.fraction
         layer.project.weight.zero_()
         values = layer.project.weight[-self.width :]
-        values[:, 0] = unit * (torch.arange(self.width) - (self.width // 2 - 1))
+        values[:, 0] = unit * (torch.arange(self.width) - (self.width - 1) // 2)
         values[:, 1] = unit
         return layer
 

@@ -121,15 +121,17 @@ class PublishedNeighbour(Neighbour):
         least = dimensions(length, margin / NEARLY)
         return least if self.positions == "narrowest" else 1 << scattered_size(length, margin / NEARLY)
 
+    def largest_product(self, length: int) -> float:
+        """The largest |<T(i), T(j)>|."""
+        T = self.vectors(length)
+        return float((T @ T.T - torch.eye(length)).abs().max())
+
     def width_at(self, length: int, margin: float) -> int:
         return self.dimension + 2 * self.size(length, margin) + 4
 
     def look(self, model: Model, stream: Space, length: int) -> None:
-        T = self.vectors(length)
-        largest = float((T @ T.T - torch.eye(length)).abs().max())
-        apart = 2 + self.margin
-        gap = self.margin - 2 * apart * largest  # of the logits, before they are scaled
-        eps = 1 / 8
+        apart, eps = 2 + self.margin, 1 / 8
+        gap = self.margin - 2 * apart * self.largest_product(length)  # of the logits, before they are scaled
         eta_1 = math.log(length * (1 - eps) / eps) / gap
         query = eta_1 * torch.cat([stream.read("x"), -apart * stream.read("T"), -APART * stream.read("one")])
         key = stream.read("x", "T", "label")
