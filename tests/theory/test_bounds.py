@@ -408,7 +408,7 @@ def test_the_protocol_is_the_layer_up_to_rounding_for_any_partition(tokens: int)
     model = claims.DyckLayer().random_layer(2 * tokens, 2, 8, "pre", Rng.seeded(tokens))
     scales = protocol.agree_on_scales(model, tokens, 4, precision=24)
     inputs = Rng.seeded(1).rows(8).integers(tokens, 4) + 1
-    heads, logits = protocol.direct(model, inputs, at_once=5)
+    heads, logits = protocol.direct(model, inputs)
     torch.testing.assert_close(logits, model(inputs)[0][:, -1])
     for seed in range(4):
         first = Rng.seeded(seed, "parts").integers(tokens, 2) == 1

@@ -77,15 +77,17 @@ class LinearNotSoftmax(Claim):
     Linear: the state is a sum, the lead itself. The check follows all reachable states of the machine whose every
     number is rounded, and finds 2 K + 1 of them, each with the right answer. So it is right at every length.
 
-    Softmax: take words of T letters that end in a, with leads -K + 2, -K + 4, ..., K, one after another. Without
-    positions a head's output depends on the numbers of a and b alone, and each of its d coordinates is monotone in the
-    lead, as a quotient of two linear functions. The weights of #, a and b change by at most K / T from the first of
-    these words to the last: the odds of a, and of b, change by a factor of at most ((T + K) / (T - K))^2. Values of p
-    bits differ by less than 2^p units, so for T >= K 2^p a coordinate changes by less than a unit, and its rounded
-    value changes at most once. So d coordinates tell at most d + 1 leads apart, and there are K = d + 2. The check runs
-    random layers, one that tells d + 1 leads apart, and one whose coordinates change the most.
+    Softmax: take words of T letters that end in a, with leads -K + 2, -K + 4, ..., K, one after another (the check has
+    even T; for odd T, leads from -K + 1 to K - 1). Without positions a head's output depends on the numbers of a and b
+    alone, and each of its d coordinates is monotone in the lead, as a quotient of two linear functions. From the first
+    of these words to the last, at most K / T of the attention moves from one symbol to another: the odds of a, and of
+    b, change by a factor of at most ((T + K) / (T - K))^2. Values of p bits differ by less than 2^p units, so for T >=
+    K 2^p a coordinate changes by less than a unit, and its rounded value at most once. So d coordinates tell at most d
+    + 1 leads apart, and there are K = d + 2. The check runs random layers, one that tells d + 1 leads apart, and one
+    whose coordinates change the most.
 
-    Attention weights are not rounded: with positions, several layers or numbers with an exponent, nothing is claimed.
+    Attention weights are not rounded. Nothing is claimed about softmax attention with positions, with several layers,
+    or with floating-point outputs, which are finer near 0.
     """
 
     source: ClassVar[str] = "own; a question of Irie et al. 2023"

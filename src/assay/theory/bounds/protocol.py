@@ -217,12 +217,14 @@ def finished(
 
 
 @torch.no_grad()
-def direct(model: Model, tokens: Int[Tensor, "rows time"], at_once: int = 128) -> tuple[Tensor, Tensor]:
-    """The heads' outputs and the logits at the last token, by the model itself, some tokens at a time."""
-    seen: list[Tensor] = []
-    hook = layer_of(model).out.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][:, -1]))
-    state = None
-    for part in tokens.split(at_once, dim=1):
-        logits, state = model(part, state)
+def direct(model: Model, tokens: Int[Tensor, "rows time"]) -> tuple[Tensor, Tensor]:
+    """The heads' outputs and the logits at the last token, by a step of the model.
+
+    The cache before it has the keys and values of the other tokens: with one layer, these depend on no attention.
+    """
+    before, heads = tokens.shape[1] - 1, []
+    _, k, v = projected(model, embedded(model, tokens[:, :-1], torch.arange(before)))
+    hook = layer_of(model).out.register_forward_pre_hook(lambda _, inputs: heads.append(inputs[0]))
+    logits, _ = model.step(tokens[:, -1], (torch.tensor(before), ((k, v),)))
     hook.remove()
-    return seen[-1].unflatten(-1, (layer_of(model).heads, -1)), logits[:, -1]
+    return heads[0].view(len(tokens), layer_of(model).heads, -1), logits
