@@ -280,11 +280,12 @@ class OneLayerBound(Witnessed):
         result, begin = super().check(length, rng, inputs), time.perf_counter()
         layers = self.layers(result.length, rng.child("layers"))
         failures = [failure for layer in layers for failure in self.failures(layer, rng.child("protocol"))]
-        notes = ([] if result.holds and failures else [result.note]) + failures
+        notes = failures if result.holds and failures else [result.note, *failures]
+        if result.holds and not failures:
+            notes.append(f"the protocol is right on {len(layers)} layers")
         return replace(
             result,
             holds=result.holds and not failures,
-            checked=f"{result.checked}, protocol",
             inputs=result.inputs + PROTOCOL_INPUTS * len(layers),
             seconds=result.seconds + time.perf_counter() - begin,
             note="; ".join(notes),
