@@ -10,10 +10,11 @@ import torch
 from assay.description import BadInput
 from assay.models.linear_attention import LinearAttention
 from assay.models.skeleton import Model, Stack
+from assay.numbers import Fixed
 from assay.rng import Rng
 from assay.tasks.task import Task
 from assay.theory import separations
-from assay.theory.rounding import Fixed, Rounded
+from assay.theory.rounding import Rounded
 from assay.theory.separations import Lead, LinearNotSoftmax, SoftmaxNotLinear
 
 

@@ -17,6 +17,7 @@ from assay.models.causal import state_bits
 from assay.models.linear_attention import LinearAttention
 from assay.models.mixer import split_heads
 from assay.models.skeleton import Model, Stack
+from assay.numbers import Fixed
 from assay.rng import Rng
 from assay.tasks.task import IGNORE, Task
 from assay.theory.bounds.claims import LookupBits
@@ -25,7 +26,7 @@ from assay.theory.bounds.memories import RecurrentProtocol, message_of
 from assay.theory.claim import CheckResult, Claim, compared
 from assay.theory.constructions.counters import add_up
 from assay.theory.constructions.index_lookup import QuadraticLookup
-from assay.theory.rounding import Fixed, Rounded
+from assay.theory.rounding import Rounded
 from assay.theory.subspaces import Space, blank, embed, say
 
 # -- what a sum does and a mean does not -------------------------------------------------------------------------------
