@@ -1,0 +1,187 @@
+"""The methods of `assay certify`: lassos, exhaustion, closure of the rounded machine, and their combination."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from assay.certify.lasso import run_lassos
+from assay.certify.machine import NotCarried, StateMachine, machine_of, wrong
+from assay.certify.result import Result
+from assay.certify.search import Limits, OnStatus, Search, search
+from assay.certify.target import Target
+from assay.description import BadInput
+from assay.lab.execute import one_thread
+from assay.tasks.words import readable
+
+METHODS = ("auto", "lasso", "exhaustive", "closure")
+FORMATS = ("fixed:6.4", "fixed:4.6", "fixed:4.3", "fixed:4.8")  # tried in this order
+
+
+def certify(
+    model: nn.Module,
+    target: Target,
+    method: str = "auto",
+    numbers: str | None = None,
+    limits: Limits | None = None,
+    device: torch.device | str = "cpu",
+    on_status: OnStatus = lambda _: None,
+) -> list[Result]:
+    """What can be said about a model on all inputs of a task, by one method or by all in turn.
+
+    `auto` shares the time: a quarter for lassos and exhaustion, the rest for closure in several formats.
+    """
+    limits = limits or Limits()
+    with one_thread():
+        if method == "lasso":
+            return [by_lassos(model, target, limits, on_status)]
+        if method == "exhaustive":
+            return [by_exhaustion(model, target, limits, device, on_status)]
+        if method == "closure":
+            return [by_closure(model, target, numbers or FORMATS[0], limits, device, on_status)]
+        return _by_all(model, target, numbers, limits, device, on_status)
+
+
+def _by_all(
+    model: nn.Module,
+    target: Target,
+    numbers: str | None,
+    limits: Limits,
+    device: torch.device | str,
+    on_status: OnStatus,
+) -> list[Result]:
+    eighth, results = replace(limits, seconds=limits.seconds / 8), list[Result]()
+    attempts: list[Callable[[], Result]] = [
+        lambda: by_lassos(model, target, eighth, on_status),
+        lambda: by_exhaustion(model, target, eighth, device, on_status),
+    ]
+    formats = (numbers,) if numbers else FORMATS
+    share = replace(limits, seconds=0.75 * limits.seconds / len(formats))
+    attempts += [
+        lambda format=format: by_closure(model, target, format, share, device, on_status)  # type: ignore[misc]
+        for format in formats
+    ]
+    for attempt in attempts:
+        try:
+            results.append(attempt())
+        except NotCarried:
+            continue
+        except TooCoarse:
+            if numbers:
+                raise
+            continue
+        if results[-1].outcome == "proved" and results[-1].length is None:
+            break
+    return results
+
+
+class TooCoarse(BadInput):
+    """A format that has too few numbers for the model."""
+
+
+def by_lassos(model: nn.Module, target: Target, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
+    """Every short lasso, for every number of repetitions; says nothing about other inputs."""
+    begin, machine = time.perf_counter(), _machine(model, "float32", "lasso", target)
+    found = run_lassos(machine, target, limits, on_status)
+    settled = f"{found.settled:,} of {found.lassos:,} lassos are right for every number of repetitions"
+    rest = f", {found.wrong:,} are wrong" * bool(found.wrong)
+    rest += f", {found.open:,} are open after {found.length:,} tokens" * bool(found.open)
+    return Result(
+        "lasso",
+        "refuted" if found.word else "open",
+        machine.numbers,
+        settled + rest,
+        length=len(found.word) if found.word else None,
+        word=found.word or (),
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def by_exhaustion(
+    model: nn.Module,
+    target: Target,
+    limits: Limits,
+    device: torch.device | str = "cpu",
+    on_status: OnStatus = lambda _: None,
+) -> Result:
+    """Every input up to a length, as far as the limits allow. The carried state is not rounded."""
+    machine = machine_of(model, "float32", device)
+    machine.require_independent_rows(target.moves.shape[1])
+    found = search(machine, target, limits, on_status=on_status)
+    return _searched("exhaustive", machine.numbers, found)
+
+
+def by_closure(
+    model: nn.Module,
+    target: Target,
+    numbers: str,
+    limits: Limits,
+    device: torch.device | str = "cpu",
+    on_status: OnStatus = lambda _: None,
+) -> Result:
+    """Every pair of state and task state that the rounded machine can reach."""
+    machine = _machine(model, numbers, "closure", target)
+    found = None
+    if torch.device(device).type != "cpu":
+        on_device = search(StateMachine(model, numbers, device), target, limits, on_status=on_status)
+        if not on_device.closed and not on_device.word:
+            found = on_device
+        limits = Limits(seconds=torch.inf, states=2 * on_device.pairs)  # the CPU repeats what the device found
+    found = found or search(machine, target, limits, on_status=on_status)
+    result = _searched("closure", numbers, found)
+    if found.word:
+        _require_fineness(model, target, numbers, found)
+        if _right_unrounded(model, target, found.word):
+            result = replace(result, detail=f"{result.detail}; without rounding, the model is right on this word")
+    elif found.closed and machine.slack < torch.inf:
+        detail = f"{result.detail}; no carried number came closer than {machine.slack:.1e} to another rounding"
+        result = replace(result, detail=detail)
+    return result
+
+
+def _machine(model: nn.Module, numbers: str, method: str, target: Target) -> StateMachine:
+    try:
+        machine = StateMachine(model, numbers)
+    except NotCarried as error:
+        raise NotCarried(f"{error}: method {method} does not apply; exhaustive and learn do") from None
+    machine.require_independent_rows(target.moves.shape[1])
+    return machine
+
+
+def _searched(method: str, numbers: str, found: Search) -> Result:
+    machine = "the model" if numbers == "float32" else f"the machine whose state is rounded to {numbers}"
+    common = {"states": found.pairs, "seconds": found.seconds}
+    if found.word:
+        detail = f"{machine} is right on every shorter input"
+        return Result(method, "refuted", numbers, detail, length=len(found.word), word=found.word, **common)  # type: ignore[arg-type]
+    if found.closed:
+        detail = f"{machine} is right on every input: {found.pairs:,} pairs of state and task state are all it reaches"
+        return Result(method, "proved", numbers, detail, pairs_digest=found.digest(), **common)  # type: ignore[arg-type]
+    detail = (
+        f"{machine} is right on every input up to {found.length} tokens ({found.pairs:,} pairs); "
+        f"{found.stopped} ended the search"
+    )
+    bounded = method == "exhaustive" and found.length > 0
+    return Result(method, "proved" if bounded else "open", numbers, detail, length=found.length, **common)  # type: ignore[arg-type]
+
+
+def _require_fineness(model: nn.Module, target: Target, numbers: str, found: Search) -> None:
+    """Raise TooCoarse if rounding itself, not a long input, makes the answers wrong."""
+    states = found.rows[:, :-1]
+    if len(states) > 1 and bool((states == states[0]).all()):
+        raise TooCoarse(f"{numbers} is too coarse: every state is rounded to the same numbers; use more bits")
+    if found.word and len(found.word) == 1 and _right_unrounded(model, target, found.word):
+        word = readable(found.word, target.symbols)
+        raise TooCoarse(f"{numbers} is too coarse: rounded, the model is wrong on '{word}' already; use more bits")
+
+
+def _right_unrounded(model: nn.Module, target: Target, word: tuple[int, ...]) -> bool:
+    machine, logits = StateMachine(model, "float32"), torch.zeros(1, 1)
+    codes = machine.start()
+    for token in word:
+        logits, codes = machine.step(codes, torch.tensor([token]))
+    return not bool(wrong(logits, target.answers[[target.walk(word)]]).any())
