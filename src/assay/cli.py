@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
-from assay.cli_records import pack, repeat, report
+from assay.cli_records import pack, probe, repeat, report
 from assay.cli_show import list_, show
 from assay.cli_theory import measure_theory, prove, size
 from assay.description import BadInput
@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 app.command("list")(list_)
 app.command("measure-theory")(measure_theory)
-for command in (show, prove, size, report, repeat, pack):
+for command in (show, prove, size, report, repeat, probe, pack):
     app.command()(command)
 
 StoreAt = Annotated[Path, typer.Option("--store", help="The folder for the records.")]

@@ -88,6 +88,40 @@ def _run_again(record: Record, variant: str, device: Any) -> Repetition:
         return Repetition(record, execute(RunSpec(**record.spec), device, show))
 
 
+def probe(
+    store: Annotated[Path, typer.Argument(help="The store whose runs are probed.")],
+    device: OnDevice = "auto",
+    again: Annotated[
+        bool, typer.Option("--again", help="Also probe runs that have been probed with the current probes.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Probe the stored runs that have weights and were not probed with the current probes."""
+    from assay.analysis.cells import cells
+    from assay.lab.device import parse_device
+    from assay.lab.reprobing import probe_again, probed_runs
+    from assay.record import Store
+    from assay.terminal import console, counted, outcome, print_cells
+
+    torch_device, opened = parse_device(device), Store.create(store)
+    records = opened.records()
+    pending, without = probed_runs(opened, records, again)
+    out, done = console(), []
+    with console(stderr=True).status("probing") as line:
+        for number, record in enumerate(pending, 1):
+            line.update(f"probing {number} of {len(pending)}: {record.task} {record.model} seed {record.seed}")
+            done.append(probe_again(record, torch_device))
+            opened.add(done[-1])
+            if not as_json and not out.is_terminal:
+                out.print(f"[{number}/{len(pending)}] {record.task} {record.model}: {outcome(done[-1])}", markup=False)
+    if as_json:
+        print_json({"probed": [record.plain() for record in done], "without_weights": len(without)})
+        return
+    if done:
+        print_cells(out, cells(done))
+    out.print(f"{counted(len(done), 'run')} probed, {counted(len(without), 'run')} without weights")
+
+
 def pack(
     store: Annotated[Path, typer.Argument(help="The store to pack.")],
     out: Annotated[Path | None, typer.Option("--out", help="The file to write.", show_default="STORE.jsonl.xz")] = None,

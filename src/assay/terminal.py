@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from assay.theory.claim import CheckResult
 
 VERDICT_WIDTH = 13  # a little more than the longest single verdict
-COLOURS = {"solved": "green", "partly": "yellow", "diverged": "red", "failed": "red"}
+WORD_WIDTH = 12  # of the shortest wrong input
+COLOURS = {"solved": "green", "proved": "green", "refuted": "yellow", "partly": "yellow"}
+COLOURS |= {"diverged": "red", "failed": "red"}
 
 
 def console(stderr: bool = False) -> Console:
@@ -159,6 +161,7 @@ def outcome(record: Record) -> str:
         return f"failed: {record.error}"
     at = f" at step {record.solved_at}" if record.solved_at and record.verdict == "solved" else ""
     wrong = f", first wrong at length {record.first_failing_length}" if record.first_failing_length else ""
+    wrong = f" by {record.wrong_word}" if record.verdict == "refuted" and record.wrong_word else wrong
     return f"{record.verdict}{at}{wrong} ({sum(record.seconds.values()):.0f} s)"
 
 
@@ -168,12 +171,13 @@ def print_cells(console: Console, cells: Sequence[Cell]) -> None:
     In a narrow terminal the least important columns are left out, so that no value is broken.
     """
     columns = _cell_columns(cells)
-    for optional in ("sec", "95 %", "steps", "wrong"):
+    for optional in ("sec", "95 %", "steps", "random", "wrong"):
         if _cell_width(cells, columns) > console.width:
             del columns[optional]
     console.print(_cell_table(cells, columns))
     console.print("[dim]Bins: % of sequences right at every position. Bin0: training lengths.")
-    legend = ["Wrong: shortest length with a mistake."] if "wrong" in columns else []
+    console.print("[dim]Random: seeds right on every random test input. Solved: right on every probe, too.")
+    legend = ["Wrong: the shortest wrong input that is known, or its length."] if "wrong" in columns else []
     medians = [name for name in ("steps", "sec") if name in columns]
     legend += [f"{', '.join(medians).capitalize()}: medians of solving seeds."] if medians else []
     if legend:
@@ -187,10 +191,11 @@ def _cell_columns(cells: Sequence[Cell]) -> dict[str, Callable[[Cell], str]]:
     columns: dict[str, Callable[[Cell], str]] = {"task": lambda c: c.task, "model": lambda c: c.model}
     if any(cell.setting for cell in cells):
         columns["setting"] = lambda c: c.setting
+    columns["random"] = lambda c: f"{len(c.right_on_random)}/{len(c.records)}"
     columns["solved"] = lambda c: f"{len(c.solved)}/{len(c.records)}"
     columns["95 %"] = lambda c: in_percent(c.interval)
     columns |= {name: partial(_bin_text, name) for name in bins(cells)}
-    columns["wrong"] = lambda c: or_dash(c.first_failing_length)
+    columns["wrong"] = lambda c: c.first_wrong(WORD_WIDTH)
     columns["steps"] = lambda c: or_dash(c.steps_to_solve)
     columns["sec"] = lambda c: or_dash(c.seconds_to_solve)
     columns["verdict"] = lambda c: c.verdicts

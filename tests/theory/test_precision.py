@@ -6,6 +6,7 @@ import doctest
 
 import pytest
 
+from assay.numbers import Fixed, Float
 from assay.theory import precision
 from assay.theory.constructions.index_lookup import BinaryLookup, QuadraticLookup, TraceLookup
 from assay.theory.constructions.parity import ElmanParity
@@ -19,7 +20,6 @@ from assay.theory.precision import (
     rounding_change,
     survey,
 )
-from assay.theory.rounding import Fixed, Float
 
 
 def test_doctests():

@@ -15,8 +15,9 @@ from assay.description import BadInput
 from assay.models import MIXERS
 from assay.models.causal import Causal
 from assay.models.skeleton import Model
+from assay.numbers import Fixed, Float, Format, read_format
 from assay.theory import rounding
-from assay.theory.rounding import Fixed, Float, Format, Rounded, _Rounding, read_format
+from assay.theory.rounding import Rounded, _Rounding
 
 from ..models.cases import NAMED, Case, tokens
 

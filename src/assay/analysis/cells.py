@@ -51,13 +51,24 @@ class Cell:
         return [record for record in self.records if record.verdict == "solved"]
 
     @property
+    def right_on_random(self) -> list[Record]:
+        """The seeds that are right on every random test input, whether a probe refutes them or not."""
+        return [record for record in self.records if record.verdict in ("solved", "refuted")]
+
+    @property
+    def wrong_word(self) -> str:
+        """The shortest wrong input that the probes found, if no random test input that is wrong is shorter."""
+        words = [(r.first_failing_length, r.wrong_word) for r in self.records if r.first_failing_length]
+        return min(words, default=(0, ""))[1]
+
+    @property
     def interval(self) -> tuple[float, float]:
         return wilson(len(self.solved), len(self.records))
 
     @property
     def verdicts(self) -> str:
         """The verdicts of the runs, commonest first: `solved`, or `2 collapsed, 1 partly`."""
-        counts = Counter(record.verdict.removesuffix(" solved") for record in self.records).most_common()
+        counts = Counter(verdict_text(record).removesuffix(" solved") for record in self.records).most_common()
         if len(counts) == 1:
             return counts[0][0]
         return ", ".join(f"{count} {name}" for name, count in counts)
@@ -94,6 +105,12 @@ class Cell:
         failing = [r.first_failing_length for r in self.records if r.first_failing_length is not None]
         return min(failing) if failing else None
 
+    def first_wrong(self, width: int) -> str:
+        """The shortest wrong input that is known, if it fits into a width; else its length, or a dash."""
+        if self.wrong_word and len(self.wrong_word) <= width:
+            return self.wrong_word
+        return "-" if self.first_failing_length is None else f"{self.first_failing_length:,}"
+
     def plain(self) -> dict[str, Any]:
         """This cell as JSON data."""
         return {
@@ -101,6 +118,9 @@ class Cell:
             "model": self.model,
             "setting": self.setting,
             "solved": len(self.solved),
+            "right_on_random": len(self.right_on_random),
+            "rungs": dict(Counter(record.rung for record in self.solved)),
+            "wrong_word": self.wrong_word,
             "seeds": len(self.records),
             "interval": list(self.interval),
             "accuracy": {bin_: self.accuracy(bin_) for bin_ in bins([self])},
@@ -109,6 +129,12 @@ class Cell:
             "steps_to_solve": self.steps_to_solve,
             "seconds_to_solve": self.seconds_to_solve,
         }
+
+
+def verdict_text(record: Record) -> str:
+    """The verdict; for a solved run how far it was checked, if that is less or more than the probes."""
+    rungs = {"probed": "solved", "random": "solved (not probed)"}
+    return rungs.get(record.rung, record.rung) or record.verdict
 
 
 def cells(records: Iterable[Record]) -> list[Cell]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, get_args
 
-import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from assay.description import BadInput, suggestion
@@ -36,7 +36,7 @@ def is_kept(kept: Kept, verdict: Verdict) -> bool:
 def serialize(module: nn.Module) -> bytes:
     """The parameters and buffers of a module; what its constructor derives from the seed is built again."""
     tensors = {name: x.detach().cpu().contiguous().clone() for name, x in module.state_dict().items()}
-    return safetensors.torch.save(tensors, METADATA)
+    return save(tensors, METADATA)
 
 
 def load_model(record: Record, store: Path | str | None = None) -> nn.Module:
@@ -52,7 +52,7 @@ def load_model(record: Record, store: Path | str | None = None) -> nn.Module:
 def tensors_of(record: Record, store: Path | str | None = None) -> dict[str, Tensor]:
     """The weights of a run by name."""
     if record.weights is not None:
-        return safetensors.torch.load(record.weights)
+        return load(record.weights)
     where = Path(store) if store else record.origin
     path = Store.open(where).weights_file(record.digest) if where else None
     found = _read(path, f"{record.digest}/" if path and path.stem != record.digest else "") if path else {}
@@ -79,5 +79,5 @@ def pack_weights(records: Iterable[Record], path: Path) -> int:
         if record.origin and Store.open(record.origin).weights_file(record.digest):
             tensors |= {f"{record.digest}/{name}": x for name, x in tensors_of(record).items()}
             count += 1
-    write_synced(path, safetensors.torch.save(tensors, METADATA))
+    write_synced(path, save(tensors, METADATA))
     return count

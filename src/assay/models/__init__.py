@@ -17,7 +17,7 @@ __all__ = ["MIXERS", "MODELS", "named_model", "read_model"]
 
 def named_model(name: str, /, **options: Any) -> Architecture:
     """A named model with its options, or a user's model as `module:factory`."""
-    from assay.models.skeleton import Architecture, Foreign
+    from assay.models.skeleton import Architecture, Foreign, StateChange
 
     if ":" in name and name not in MODELS.entries:
         factory = import_path(name)
@@ -26,13 +26,13 @@ def named_model(name: str, /, **options: Any) -> Architecture:
         if isinstance(factory, type) and issubclass(factory, Architecture):
             return factory(**options)
         return Foreign.of(factory, **options)
-    recipe = MODELS.load(name)
+    recipe, state = MODELS.load(name), options.pop("state", None)
     parameters = inspect.signature(recipe).parameters
     for option in options:
         if option not in parameters:
-            raise BadInput(f"{name} has no option '{option}'{suggestion(option, parameters)}")
+            raise BadInput(f"{name} has no option '{option}'{suggestion(option, (*parameters, 'state'))}")
     model: Architecture = recipe(**options)
-    return model
+    return model.model_copy(update={"state": StateChange(**state)}) if state else model
 
 
 def read_model(data: Any) -> Any:

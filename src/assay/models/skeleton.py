@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import torch
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from assay.description import BadInput, Description, digest, suggestion
 from assay.models import initial
@@ -17,6 +18,7 @@ from assay.models.dense import LayerNorm
 from assay.models.mixer import Mixer, MixerLayer, positions_from
 from assay.models.positions import PositionTable, Sinusoidal, check_table
 from assay.models.registry import read_mixer
+from assay.numbers import read_format
 from assay.registry import import_path
 from assay.rng import Rng
 
@@ -38,14 +40,49 @@ class Architecture(Description):
         """Raise BadInput if the model cannot read inputs of this length."""
 
 
+class StateChange(Description):
+    """What happens to the state of a model after every step.
+
+    `numbers`: it is rounded to this format, as fixed:2.4, in training and in testing; gradients pass as if it were not.
+    `noise`: while training, a number between -noise and noise is added to every number of the state. It is a chaotic
+    function of that number, so that a run needs no random generator.
+    """
+
+    kind: ClassVar[str] = "state-change"
+    numbers: str = ""
+    noise: Annotated[float, Field(ge=0)] = 0.0
+
+    @model_validator(mode="after")
+    def _is_a_format(self) -> Self:
+        if self.numbers:
+            read_format(self.numbers)
+        return self
+
+    def apply(self, state: State, training: bool) -> State:
+        """The changed state; positions, which are integers, stay."""
+        form = read_format(self.numbers) if self.numbers else None
+
+        def change(x: Tensor) -> Tensor:
+            if not x.is_floating_point():
+                return x
+            y = x.detach()
+            if self.noise and training:
+                y = y + self.noise * (2 * (y * 12345.678).remainder(1.0) - 1)
+            return x + ((form.round(y) if form else y) - x.detach())
+
+        return pytree.tree_map(change, state)
+
+
 class Stack(Architecture):
     """One mixer per layer, in any order, in one residual stream.
 
     `norm`: `pre` x + M(LN x); `post` LN(x + M x); `none` x + M x; `carry` LN(x) + M(x), as published for the SRWM.
     `ff`: hidden units of the feed-forward part as a multiple of the width; 0 for no such part.
+    `state`: a change of the state after every step; the model then computes step by step, which is slow.
     """
 
     kind: ClassVar[str] = "stack"
+    added: ClassVar[tuple[str, ...]] = ("state",)
     mixers: Annotated[tuple[Annotated[SerializeAsAny[Mixer], BeforeValidator(read_mixer)], ...], Field(min_length=1)]
     width: Annotated[int, Field(ge=1)] = 64
     ff: Annotated[int, Field(ge=0)] = 4
@@ -54,6 +91,7 @@ class Stack(Architecture):
     final_norm: bool = False
     positions: Literal["none", "sinusoidal", "learned"] = "none"
     longest: Annotated[int, Field(ge=1, le=2**20)] = LONGEST  # the number of learned positions
+    state: StateChange | None = None
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -140,7 +178,7 @@ class Model(Causal):
         )
         self.final_norm = LayerNorm(width) if description.final_norm else nn.Identity()
         self.read_out = initial.linear(rng.child("read_out"), width, answers)
-        self.check_length = description.check_length
+        self.check_length, self.state_change = description.check_length, description.state
 
     def _zero(self) -> Tensor:
         return torch.zeros((), dtype=torch.int64, device=self.read_out.weight.device)
@@ -163,9 +201,14 @@ class Model(Causal):
         for block, block_state in zip(self.blocks, states, strict=True):
             h, new_state = block.step(h, block_state)  # type: ignore[operator]
             new_states.append(new_state)
-        return self.read_out(self.final_norm(h)), (start + 1, tuple(new_states))
+        after = tuple(new_states)
+        if self.state_change:
+            after = self.state_change.apply(after, self.training)
+        return self.read_out(self.final_norm(h)), (start + 1, after)
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
+        if self.state_change:
+            return super().forward(x, state)
         start, states = (self._zero(), (None,) * len(self.blocks)) if state is None else state
         h, new_states = self._embed(x, start, at_zero=state is None), []
         for block, block_state in zip(self.blocks, states, strict=True):

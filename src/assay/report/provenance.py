@@ -24,6 +24,12 @@ def provenance(records: Sequence[Record], missing: int, note: str, titles: Mappi
             "Lengths with fewer than 64 strings have too few to hold any out of training: rows of the tests that may "
             f"also have occurred in training or validation exist in {names} (each record counts them)."
         )
+    tested = [record for record in records if record.scores]
+    if unprobed := sum(record.probing is None for record in tested if record.verdict in ("solved", "partly solved")):
+        lines.append(
+            f"{unprobed:,} of these runs were not probed: they are right on the random inputs that were drawn, and "
+            "nothing more is known of them (docs/verdicts.md)."
+        )
     lines += [f"Failed: {titles.get(r.task, r.task)} {r.model} seed {r.seed}: {r.error}" for r in records if r.error]
     if missing:
         lines.append(f"{missing:,} runs of the study are not in the store yet.")

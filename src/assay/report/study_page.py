@@ -18,8 +18,9 @@ from assay.report.provenance import provenance
 from assay.report.text import in_percent, or_dash, percent
 
 NOTE = (
-    "bins show the mean share of right sequences in %, and a run that diverged counts as 0; steps and seconds are "
-    "medians over the seeds that solved"
+    "random: seeds that are right on every random test input; solved: on every probe, too; first wrong: the shortest "
+    "wrong input that is known, or its length; bins show the mean share of right sequences in %, and a run that "
+    "diverged counts as 0; steps and seconds are medians over the seeds that solved"
 )
 
 
@@ -41,7 +42,7 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
         figures.solved(rows, titles),
         "Which tasks are solved",
         "Solved means that every tested sequence is right at every position, also at lengths beyond those of "
-        f"training where the task has them. {figures.SHADING}",
+        f"training where the task has them, and that every probe is right. {figures.SHADING}",
     )
     page.chart(
         "by-length",
@@ -56,22 +57,21 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
 
 def _table(rows: Sequence[Cell], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
     names = bins(rows)
-    probes = sorted({s.probe for cell in rows for r in cell.records for s in r.scores if s.probe})
-    header = ["task", "model", "solved", "95 %", *names, *(f"Bin0 {probe}" for probe in probes)]
+    header = ["task", "model", "random", "solved", "95 %", *names]
     header += ["first wrong", "steps", "seconds", "parameters", "state floats", "verdict"]
-    return header, [_row(cell, names, probes, titles) for cell in rows]
+    return header, [_row(cell, names, titles) for cell in rows]
 
 
-def _row(cell: Cell, names: Sequence[str], probes: Sequence[str], titles: Mapping[str, str]) -> list[str]:
+def _row(cell: Cell, names: Sequence[str], titles: Mapping[str, str]) -> list[str]:
     sizes = cell.finished[0] if cell.finished else cell.records[0]
     return [
         titles.get(cell.task, cell.task),
         cell.label,
+        f"{len(cell.right_on_random)} of {len(cell.records)}",
         f"{len(cell.solved)} of {len(cell.records)}",
         in_percent(cell.interval),
         *(percent(cell.accuracy(name)) for name in names),
-        *(percent(cell.accuracy("Bin0", probe)) for probe in probes),
-        or_dash(cell.first_failing_length),
+        cell.first_wrong(width=30),
         or_dash(cell.steps_to_solve),
         or_dash(cell.seconds_to_solve),
         f"{sizes.parameters:,}",

@@ -29,6 +29,7 @@ RESULTS = Path(__file__).parent.parent / "results"  # the packed records of publ
 STUDIES = {
     "quick": Entry("quick.py", "six architectures on four tasks, three seeds, small: the demo"),
     "irie2023": Entry("irie2023.py", "seven architectures, eight languages, four rates, ten seeds", "Irie 2023"),
+    "leaks": Entry("leaks.py", "thirteen recurrent models, five tasks: who keeps what it is told, and what helps"),
     "quick-rates": Entry("quick_rates.py", "the parity of quick at two lower learning rates"),
 }
 _loaded: set[str] = set()  # modules of study files, which a file of the same name may replace

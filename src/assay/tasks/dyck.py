@@ -203,7 +203,7 @@ class ResetDyck1(Task):
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
         """Lassos, runs, adverse Dyck words, and resets at every depth."""
-        found = self.lassos(longest) + self.runs(trained[1], longest)
+        found = self.lasso_probes(longest) + self.run_probes(trained[1], longest)
         found += [Probe(name, rows_of(map(_brackets, words))) for name, words in adverse_words(longest).items()]
         depths = [d for d in powers(longest) if d + 3 <= longest]
         resets = [[1] * d + [3] + [1, 2] * ((longest - d - 1) // 2) for d in depths]

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine
-from assay.tasks.task import Task
+from assay.tasks.task import FreeTask
 
 Table = tuple[tuple[int, ...], ...]
 
 
-class WordProblem(Task):
+class WordProblem(FreeTask):
     """The product of all elements so far, each drawn uniformly; element 0 is the identity."""
 
     @property

@@ -53,7 +53,7 @@ def short_lassos(tokens: int, possible: Callable[[list[Lasso]], list[Lasso]] = l
     return possible(list(dict.fromkeys([*shortest, *sample])))[:MOST_LASSOS]
 
 
-def lasso_probes(found: list[Lasso], longest: int) -> list[Probe]:
+def probes_of_lassos(found: list[Lasso], longest: int) -> list[Probe]:
     """Lassos as far as `longest`; if that is very much, those with |u| = 2 or |w| = 2 only to 256 tokens."""
     if len(found) * longest <= MOST_TOKENS:
         return [Probe("lassos", rows_of(lasso.word(longest) for lasso in found))]

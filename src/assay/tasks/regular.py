@@ -13,10 +13,10 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine, RegularTask, Walks
-from assay.tasks.task import DEAD, IGNORE, Bin, Task
+from assay.tasks.task import DEAD, IGNORE, Bin, FreeTask, Task
 
 
-class Parity(RegularTask):
+class Parity(FreeTask, RegularTask):
     """The answer at every position is 1 if the number of 1s so far is even, and 0 otherwise.
 
     >>> Parity().explain("11110101")
@@ -69,7 +69,7 @@ class Abab(Periodic):
     train_lengths: ClassVar[tuple[int, int]] = (4, 500)
 
 
-class FlipFlop(Task):
+class FlipFlop(FreeTask):
     """One bit that `s` sets, `r` resets and `-` keeps; it starts reset. Four tokens in five keep it.
 
     >>> FlipFlop().explain("-s--r-s")

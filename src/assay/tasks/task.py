@@ -16,7 +16,7 @@ from torch import Tensor
 
 from assay.description import BadInput, Description
 from assay.rng import Rng
-from assay.tasks.probes import MOST_SYMBOLS, Probe, lasso_probes, rows_of, short_lassos, with_runs
+from assay.tasks.probes import MOST_SYMBOLS, Probe, probes_of_lassos, rows_of, short_lassos, with_runs
 from assay.tasks.words import Lasso
 
 PAD = 0  # the token to the right of every sequence; symbol number i of a task is token i + 1
@@ -194,19 +194,19 @@ class Task(Description, ABC):
         """
         if self.features or self.answer_positions == "at the end":
             return []
-        return self.lassos(longest) + self.runs(trained[1], longest)
+        return self.lasso_probes(longest) + self.run_probes(trained[1], longest)
 
-    def lassos(self, longest: int) -> list[Probe]:
+    def lasso_probes(self, longest: int) -> list[Probe]:
         """The infinite words u w w w ... of short u and w, as far as `longest`."""
 
         def possible(lassos: list[Lasso]) -> list[Lasso]:
             alive = self.alive(rows_of(lasso.word(4 * LONGEST_LASSO) for lasso in lassos)).tolist()
             return [lasso for lasso, lives in zip(lassos, alive, strict=True) if lives]
 
-        probes = lasso_probes(short_lassos(len(self.symbols), possible), longest)
+        probes = probes_of_lassos(short_lassos(len(self.symbols), possible), longest)
         return [probe for found in probes for probe in self._probe(*found)]
 
-    def runs(self, random_part: int, longest: int) -> list[Probe]:
+    def run_probes(self, random_part: int, longest: int) -> list[Probe]:
         """Random inputs of about this length, with a long run of one symbol in the middle."""
         lengths = [n for n in range(1, min(random_part, longest - 1) + 1) if self.fits(n)][-1:] * 4
         if not lengths:
@@ -241,6 +241,27 @@ class Task(Description, ABC):
         shown = {IGNORE: ".", **dict(enumerate(self.answers))}
         words = ["!" if shown[i] == DEAD else shown[i] for i in self.solve(self.encode(text))[0].tolist()]
         return ("" if _one_letter_each((*self.symbols, *words)) else " ").join(words)
+
+
+class FreeTask(Task):
+    """A task whose inputs are all strings over its symbols.
+
+    `runs`: the share of inputs in which a random stretch is replaced by a run of one random symbol, so that training
+    shows a memory what it must keep for long.
+    """
+
+    added: ClassVar[tuple[str, ...]] = ("runs",)
+    runs: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+    def inputs(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Tensor:
+        drawn = super().inputs(lengths, rng, width)
+        if not self.runs:
+            return drawn
+        chosen = rng.child("runs").uniform(1) < self.runs
+        ends = rng.child("stretch").integers(2, (lengths + 1)[:, None]).sort(dim=1).values
+        time = columns(drawn)
+        symbol = rng.child("symbol").integers(1, len(self.symbols)) + 1
+        return torch.where(chosen & (time >= ends[:, :1]) & (time < ends[:, 1:]), symbol, drawn)
 
 
 def _one_letter_each(words: Sequence[str]) -> bool:

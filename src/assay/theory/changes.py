@@ -9,10 +9,10 @@ from torch import nn
 from assay.description import BadInput, suggestion
 from assay.models.attention import WEIGHTINGS
 from assay.models.skeleton import Model
+from assay.numbers import read_format
 from assay.theory.attention_variants import attention_layers, exchanged, weighing
 from assay.theory.claim import Change, Claim, Construction
 from assay.theory.precision import PARTS, rounding_change
-from assay.theory.rounding import read_format
 
 
 def change_of(numbers: str | None, part: str, attention: str | None) -> Change:

@@ -7,9 +7,10 @@ from typing import Any, Literal, get_args
 
 from assay.models.attention import AttentionLayer
 from assay.models.skeleton import Model
+from assay.numbers import Fixed, Float, Format
 from assay.rng import Rng
 from assay.theory.claim import Change, Construction, Machine
-from assay.theory.rounding import Fixed, Float, Format, Rounded
+from assay.theory.rounding import Rounded
 
 Part = Literal["weights", "activations", "state", "all"]
 PARTS: tuple[Part, ...] = get_args(Part)
