@@ -6,16 +6,16 @@ import copy
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from assay.description import BadInput
 from assay.models.causal import Causal
 from assay.models.skeleton import Model
+from assay.numbers import Fixed, read_format
 from assay.rng import Rng
 from assay.tasks.task import IGNORE
-from assay.theory.rounding import Fixed, read_format
 
 BLOCK = 256  # rows of one evaluation on a CPU; a shorter block is padded, so that sums have one order
 CLOSE = 1e-9  # two float64 results of different orders of operations differ by less
@@ -80,14 +80,14 @@ class StateMachine:
     # -- states as codes -----------------------------------------------------------------------------------------------
 
     def start(self) -> Int[Tensor, "1 numbers"]:
-        return self._encode(self.model.initial_state(1), 1)
+        return self.codes(self._flat(self.model.initial_state(1), 1))
 
-    def _encode(self, state: Any, rows: int) -> Int[Tensor, "rows numbers"]:
+    def _flat(self, state: Any, rows: int) -> Float[Tensor, "rows numbers"]:
         parts = []
         for leaf, unread in zip(pytree.tree_leaves(state), self._unread, strict=True):
             if not unread:
                 parts.append((torch.view_as_real(leaf) if leaf.is_complex() else leaf).reshape(rows, -1))
-        return self.codes(torch.cat(parts, dim=1))
+        return torch.cat(parts, dim=1)
 
     def codes(self, x: Tensor) -> Int[Tensor, "rows numbers"]:
         """Rounded numbers as integers."""
@@ -101,12 +101,14 @@ class StateMachine:
         self._slack = torch.minimum(self._slack, distance * 2.0**-self.format.fraction)
         return torch.where(nearest.isnan(), torch.iinfo(self.code_dtype).min, nearest).to(self.code_dtype)
 
-    def _decode(self, codes: Int[Tensor, "rows numbers"]) -> Any:
-        if self.format:
-            numbers = codes.to(self.dtype) * 2.0**-self.format.fraction
-            numbers.masked_fill_(codes == torch.iinfo(self.code_dtype).min, torch.nan)
-        else:
-            numbers = codes.view(self.dtype)
+    def values(self, codes: Int[Tensor, "rows numbers"]) -> Float[Tensor, "rows numbers"]:
+        """The numbers of codes."""
+        if self.format is None:
+            return codes.view(self.dtype)
+        numbers = codes.to(self.dtype) * 2.0**-self.format.fraction
+        return numbers.masked_fill_(codes == torch.iinfo(self.code_dtype).min, torch.nan)
+
+    def _state(self, numbers: Float[Tensor, "rows numbers"]) -> Any:
         leaves, place = [], 0
         for leaf, unread in zip(self._leaves, self._unread, strict=True):
             if unread:
@@ -130,10 +132,18 @@ class StateMachine:
                 rows = len(some)
                 if rows < self.block and self.device.type == "cpu":
                     some, token = (_padded(x, self.block) for x in (some, token))
-                y, state = self.model.step(token, self._decode(some))
+                y, numbers = self.unrounded_step(self.values(some), token)
                 logits.append(y[:rows])
-                successors.append(self._encode(state, len(some))[:rows])
+                successors.append(self.codes(numbers)[:rows])
         return torch.cat(logits), torch.cat(successors)
+
+    def unrounded_step(
+        self, numbers: Float[Tensor, "rows numbers"], tokens: Int[Tensor, "rows"]
+    ) -> tuple[Tensor, Float[Tensor, "rows numbers"]]:
+        """Logits and the numbers of the state after one token, before they are rounded."""
+        with torch.inference_mode():
+            logits, state = self.model.step(tokens, self._state(numbers))
+            return logits, self._flat(state, len(numbers))
 
     def require_independent_rows(self, symbols: int) -> None:
         """Raise BadInput unless a row's result is the same in other company and at another place of its block."""

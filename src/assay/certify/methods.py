@@ -19,7 +19,7 @@ from assay.lab.execute import one_thread
 from assay.tasks.words import readable
 
 METHODS = ("auto", "lasso", "exhaustive", "closure")
-FORMATS = ("fixed:6.4", "fixed:4.6", "fixed:4.3", "fixed:4.8")  # tried in this order
+FORMATS = ("fixed:6.4", "fixed:4.3", "fixed:4.2", "fixed:4.6")  # tried in this order
 
 
 def certify(
@@ -86,7 +86,7 @@ class TooCoarse(BadInput):
 def by_lassos(model: nn.Module, target: Target, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
     """Every short lasso, for every number of repetitions; says nothing about other inputs."""
     begin, machine = time.perf_counter(), _machine(model, "float32", "lasso", target)
-    found = run_lassos(machine, target, limits, on_status)
+    found = run_lassos(machine, target, limits, _named(on_status, "lasso"))
     settled = f"{found.settled:,} of {found.lassos:,} lassos are right for every number of repetitions"
     rest = f", {found.wrong:,} are wrong" * bool(found.wrong)
     rest += f", {found.open:,} are open after {found.length:,} tokens" * bool(found.open)
@@ -111,8 +111,8 @@ def by_exhaustion(
     """Every input up to a length, as far as the limits allow. The carried state is not rounded."""
     machine = machine_of(model, "float32", device)
     machine.require_independent_rows(target.moves.shape[1])
-    found = search(machine, target, limits, on_status=on_status)
-    return _searched("exhaustive", machine.numbers, found)
+    found = search(machine, target, limits, on_status=_named(on_status, "exhaustive"))
+    return replace(_searched("exhaustive", machine.numbers, found), carried=machine.merges)
 
 
 def by_closure(
@@ -124,7 +124,7 @@ def by_closure(
     on_status: OnStatus = lambda _: None,
 ) -> Result:
     """Every pair of state and task state that the rounded machine can reach."""
-    machine = _machine(model, numbers, "closure", target)
+    machine, on_status = _machine(model, numbers, "closure", target), _named(on_status, f"closure {numbers}")
     found = None
     if torch.device(device).type != "cpu":
         on_device = search(StateMachine(model, numbers, device), target, limits, on_status=on_status)
@@ -141,6 +141,10 @@ def by_closure(
         detail = f"{result.detail}; no carried number came closer than {machine.slack:.1e} to another rounding"
         result = replace(result, detail=detail)
     return result
+
+
+def _named(on_status: OnStatus, method: str) -> OnStatus:
+    return lambda status: on_status(status._replace(method=method))
 
 
 def _machine(model: nn.Module, numbers: str, method: str, target: Target) -> StateMachine:
@@ -171,12 +175,14 @@ def _searched(method: str, numbers: str, found: Search) -> Result:
 
 def _require_fineness(model: nn.Module, target: Target, numbers: str, found: Search) -> None:
     """Raise TooCoarse if rounding itself, not a long input, makes the answers wrong."""
-    states = found.rows[:, :-1]
-    if len(states) > 1 and bool((states == states[0]).all()):
+    states, word = found.rows[:, :-1], found.word or ()
+    if not _right_unrounded(model, target, word):
+        return
+    if len(word) == 1:
+        shown = readable(word, target.symbols)
+        raise TooCoarse(f"{numbers} is too coarse: rounded, the model is wrong on '{shown}' already; use more bits")
+    if bool((states == states[0]).all()):
         raise TooCoarse(f"{numbers} is too coarse: every state is rounded to the same numbers; use more bits")
-    if found.word and len(found.word) == 1 and _right_unrounded(model, target, found.word):
-        word = readable(found.word, target.symbols)
-        raise TooCoarse(f"{numbers} is too coarse: rounded, the model is wrong on '{word}' already; use more bits")
 
 
 def _right_unrounded(model: nn.Module, target: Target, word: tuple[int, ...]) -> bool:

@@ -20,11 +20,16 @@ class Result:
     states: int | None = None
     pairs_digest: str = ""  # the SHA-256 of the pairs of a proof
     word: tuple[int, ...] = ()  # a wrong word, if refuted
+    carried: bool = True  # whether the model has a state of fixed size, which the checker needs
     seconds: float = 0.0
 
     @property
+    def has_certificate(self) -> bool:
+        return self.carried and self.outcome in ("proved", "refuted")
+
+    @property
     def rounded(self) -> bool:
-        return self.numbers not in ("float32", "float64")
+        return self.numbers != "float32"
 
     def certified(self, symbols: tuple[str, ...], certificate: str = "") -> Certified:
         """This result as a field of a record."""

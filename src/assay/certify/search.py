@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -36,6 +36,7 @@ class SearchStatus(NamedTuple):
     pairs: int
     waiting: int
     seconds: float
+    method: str = ""
 
 
 OnStatus = Callable[[SearchStatus], None]
@@ -66,7 +67,7 @@ class PairSet:
 
     def __init__(self, width: int, dtype: torch.dtype, device: torch.device) -> None:
         self._rows = torch.empty(1024, width, dtype=dtype, device=device)
-        self._runs: list[tuple[Tensor, Tensor]] = []  # sorted hashes with the numbers of their rows, longest run first
+        self._runs: list[Any] = []  # sorted hashes with the numbers of their rows, longest run first
         self._seed = 0
         self.count = 0
 
@@ -78,9 +79,7 @@ class PairSet:
         """Add rows; returns the places of those that were not in the set, of equal ones the first."""
         while (places := self._new(rows)) is None:  # two different rows have one hash: choose another hash
             self._seed += 1
-            numbers = torch.arange(self.count, device=self._rows.device)
-            hashes, order = self._hashes(self.rows).sort()
-            self._runs = [(hashes, numbers[order])]
+            self._runs = [self._hashes(self.rows).sort()] if self.count else []
         return places
 
     def _hashes(self, rows: Int[Tensor, "n width"]) -> Int[Tensor, "n"]:

@@ -1,0 +1,155 @@
+"""The commands about certificates: make one, check one. torch is imported only where something runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
+from assay.description import BadInput, suggestion
+
+if TYPE_CHECKING:
+    from assay.certify.runs import Subject
+    from assay.certify.search import SearchStatus
+    from assay.record import Certified
+
+METHODS = ("auto", "lasso", "exhaustive", "closure")
+COLOURS = {"proved": "green", "refuted": "red", "conditional": "yellow", "open": "yellow"}
+
+
+def certify(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|STORE|MODULE",
+            help="A run's digest (or how it begins) in --store; a store, for all its runs; or module:Class.",
+        ),
+    ],
+    task: Annotated[
+        str | None,
+        typer.Option("--task", help="The task of a module; of a store, certify only the runs on this task."),
+    ] = None,
+    method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}.")] = "auto",
+    numbers: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="Round the carried state to this format, as fixed:6.4; float32 does not round.",
+            show_default="several in turn",
+        ),
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time limit for each run.")] = 60.0,
+    states: Annotated[
+        int, typer.Option("--states", min=1, help="Limit of pairs that are kept, which bounds the memory.")
+    ] = 2_000_000,
+    dead: Annotated[
+        bool, typer.Option("--dead", help="Also demand right answers after prefixes that no word of the task has.")
+    ] = False,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", help="The safetensors file of a module's weights.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="An option of the module or its task: model.X=V or task.X=V.")
+    ] = None,
+    store: Annotated[Path, typer.Option("--store", help="The store of the run.")] = STORE,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder for certificates.", show_default="STORE/certificates")
+    ] = None,
+    device: OnDevice = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Prove a trained network right on every input, or find a wrong one; write a certificate of the result.
+
+    A proof is about the machine whose state is rounded to --format after every step, unless that is float32.
+    """
+    from assay.certify.methods import certify as results_of
+    from assay.certify.runs import certified, subject_of, with_results
+    from assay.certify.search import Limits
+    from assay.certify.target import target_of
+    from assay.lab.device import parse_device
+    from assay.record import Store
+    from assay.terminal import console
+
+    if method not in METHODS:
+        raise BadInput(f"--method {method} is not valid{suggestion(method, METHODS)}")
+    torch_device, terminal, report = parse_device(device), console(), list[dict[str, Any]]()
+    folder, subjects = _subjects(subject, task, weights, set_, store)
+    for given in subjects:
+        one = given if not hasattr(given, "digest") else subject_of(given)
+        target = target_of(one.task, dead)
+        with console(stderr=True).status(one.name) as line:
+
+            def show(status: SearchStatus, name: str = one.name, line: Any = line) -> None:
+                line.update(
+                    f"{name}: {status.method}: {status.length:,} tokens, {status.pairs:,} pairs, "
+                    f"{status.waiting:,} waiting, {status.seconds:.0f} s"
+                )
+
+            found = results_of(one.model, target, method, numbers, Limits(seconds, states), torch_device, show)
+            line.update(f"{one.name}: checking")
+            results = [certified(one, target, result, out or folder) for result in found]
+        if one.record and one.record.origin and one.record.origin.is_dir():
+            Store.create(one.record.origin).add(with_results(one.record, results))
+        report.append(_plain(one, target.note, results))
+        if not as_json:
+            _print(terminal, one, target.note, results, out or folder)
+    if as_json:
+        print_json({"certified": report})
+
+
+def _subjects(
+    subject: str, task: str | None, weights: Path | None, set_: list[str] | None, store: Path
+) -> tuple[Path, list[Any]]:
+    """The folder of the certificates, and the runs or the module."""
+    from assay.certify.runs import module_subject, run_of, runs_of
+
+    if Path(subject).exists():
+        path = Path(subject)
+        folder = path / "certificates" if path.is_dir() else path.with_name("certificates")
+        return folder, list(runs_of(path, task))
+    if ":" in subject:
+        if weights is None or task is None:
+            raise BadInput(f"{subject} is a module: give its weights with --weights FILE and its task with --task")
+        return Path("certificates"), [module_subject(subject, task, weights, settings(set_ or []))]
+    if weights is not None or set_:
+        raise BadInput("--weights and --set are for a module:Class; a run has its own weights and options")
+    record = run_of(store, subject)
+    if task not in (None, record.task):
+        raise BadInput(f"{subject} is a run on {record.task}, not on {task}; leave --task out")
+    return store / "certificates", [record]
+
+
+def _plain(subject: Subject, note: str, results: list[Certified]) -> dict[str, Any]:
+    digest = subject.record.digest if subject.record else ""
+    return {
+        "digest": digest,
+        "model": subject.architecture.name,
+        "task": subject.task.kind,
+        "note": note,
+        "results": [result.plain() for result in results],
+    }
+
+
+def _print(terminal: Any, subject: Subject, note: str, results: list[Certified], folder: Path) -> None:
+    terminal.print(f"{subject.name}{f' ({note})' if note else ''}", markup=False)
+    for result in results:
+        colour, word = COLOURS[result.outcome], f": {result.word}" if result.word else ""
+        to = f" to {result.length}" if result.outcome == "proved" and result.length else ""
+        terminal.print(
+            f"  [{colour}]{result.outcome.upper()}{to}[/] by {result.method}, {result.numbers}", end="", highlight=False
+        )
+        terminal.print(f"{word}\n    {result.detail}", markup=False, highlight=False)
+        if result.certificate:
+            terminal.print(f"    certificate: {folder / result.certificate}", markup=False, highlight=False)
+
+
+def check(certificate: Annotated[Path, typer.Argument(help="A file that `assay certify` wrote.")]) -> None:
+    """Check a certificate with an independent program. Exit code 0: it holds; 1: it does not; 2: it is damaged."""
+    from assay.certify.runs import check_file
+
+    problem, statement = check_file(certificate)
+    typer.echo(f"{statement}: {f'this does not hold: {problem}' if problem else 'this holds'}")
+    if problem:
+        raise typer.Exit(1)
