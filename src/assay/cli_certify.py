@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +13,13 @@ from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
 from assay.description import BadInput, suggestion
 
 if TYPE_CHECKING:
+    from assay.certify.result import Result
     from assay.certify.runs import Subject
-    from assay.certify.search import SearchStatus
+    from assay.certify.search import OnStatus
+    from assay.certify.target import Target
     from assay.record import Certified
 
-METHODS = ("auto", "lasso", "exhaustive", "closure")
+METHODS = ("auto", "lasso", "exhaustive", "closure", "linear")
 COLOURS = {"proved": "green", "refuted": "red", "conditional": "yellow", "open": "yellow"}
 
 
@@ -47,6 +51,14 @@ def certify(
     dead: Annotated[
         bool, typer.Option("--dead", help="Also demand right answers after prefixes that no word of the task has.")
     ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="If the rounded machine is not proved, train it on for a few hundred steps with its state rounded; "
+            "the result is a run of its own.",
+        ),
+    ] = False,
     weights: Annotated[
         Path | None, typer.Option("--weights", help="The safetensors file of a module's weights.")
     ] = None,
@@ -64,39 +76,80 @@ def certify(
 
     A proof is about the machine whose state is rounded to --format after every step, unless that is float32.
     """
+    from assay.certify.methods import FORMATS
     from assay.certify.methods import certify as results_of
-    from assay.certify.runs import certified, subject_of, with_results
+    from assay.certify.repair import STEPS
+    from assay.certify.repair import repair as repaired
+    from assay.certify.runs import subject_of
     from assay.certify.search import Limits
     from assay.certify.target import target_of
     from assay.lab.device import parse_device
-    from assay.record import Store
-    from assay.terminal import console
+    from assay.record import Record
 
     if method not in METHODS:
         raise BadInput(f"--method {method} is not valid{suggestion(method, METHODS)}")
-    torch_device, terminal, report = parse_device(device), console(), list[dict[str, Any]]()
     folder, subjects = _subjects(subject, task, weights, set_, store)
+    torch_device, limits, report = parse_device(device), Limits(seconds, states), list[dict[str, Any]]()
+    terminal = _Terminal(out or folder, as_json)
     for given in subjects:
-        one = given if not hasattr(given, "digest") else subject_of(given)
-        target = target_of(one.task, dead)
-        with console(stderr=True).status(one.name) as line:
-
-            def show(status: SearchStatus, name: str = one.name, line: Any = line) -> None:
-                line.update(
-                    f"{name}: {status.method}: {status.length:,} tokens, {status.pairs:,} pairs, "
-                    f"{status.waiting:,} waiting, {status.seconds:.0f} s"
-                )
-
-            found = results_of(one.model, target, method, numbers, Limits(seconds, states), torch_device, show)
-            line.update(f"{one.name}: checking")
-            results = [certified(one, target, result, out or folder) for result in found]
-        if one.record and one.record.origin and one.record.origin.is_dir():
-            Store.create(one.record.origin).add(with_results(one.record, results))
-        report.append(_plain(one, target.note, results))
-        if not as_json:
-            _print(terminal, one, target.note, results, out or folder)
+        one: Subject = subject_of(given) if isinstance(given, Record) else given
+        with terminal.status(one.name) as on_status:
+            target = target_of(one.task, dead)
+            found = results_of(one.model, target, method, numbers, limits, torch_device, on_status)
+        report.append(terminal.show(one, target, found))
+        if repair and not any(result.rounded and result.outcome == "proved" for result in found):
+            rounding = numbers or FORMATS[0]
+            with terminal.status(one.name) as on_status:
+                one = repaired(one, target, rounding, STEPS, limits, on_status)
+                found = results_of(one.model, target, "closure", rounding, limits, torch_device, on_status)
+            report.append(terminal.show(one, target, found))
     if as_json:
         print_json({"certified": report})
+
+
+class _Terminal:
+    """Shows progress and results, writes certificates, and adds the results to the records."""
+
+    def __init__(self, folder: Path, as_json: bool) -> None:
+        from assay.terminal import console
+
+        self.folder, self.as_json, self.out, self.progress = folder, as_json, console(), console(stderr=True)
+
+    @contextmanager
+    def status(self, name: str) -> Iterator[OnStatus]:
+        with self.progress.status(name) as line:
+            yield lambda status: line.update(
+                f"{name}: {status.method}: {status.length:,} tokens, {status.pairs:,} pairs, "
+                f"{status.waiting:,} waiting, {status.seconds:.0f} s"
+            )
+
+    def show(self, subject: Subject, target: Target, found: list[Result]) -> dict[str, Any]:
+        """Check and keep the results of one network, print them, and return them as plain data."""
+        from assay.certify.runs import certified, keep
+
+        with self.progress.status(f"{subject.name}: checking"):
+            results = [certified(subject, target, result, self.folder) for result in found]
+        keep(subject, results)
+        if not self.as_json:
+            self.out.print(f"{subject.name}{f' ({target.note})' if target.note else ''}", markup=False)
+            for result in results:
+                self._print(result)
+        return {
+            "digest": subject.record.digest if subject.record else "",
+            "model": subject.architecture.name,
+            "task": subject.task.kind,
+            "note": target.note,
+            "results": [result.plain() for result in results],
+        }
+
+    def _print(self, result: Certified) -> None:
+        to = f" to {result.length}" if result.outcome == "proved" and result.length else ""
+        title = f"[{COLOURS[result.outcome]}]{result.outcome.upper()}{to}[/] by {result.method}, {result.numbers}"
+        self.out.print(f"  {title}", end="")
+        self.out.print(f": {result.word}" if result.word else "", markup=False)
+        self.out.print(f"    {result.detail}", markup=False)
+        if result.certificate:
+            self.out.print(f"    certificate: {self.folder / result.certificate}", markup=False)
 
 
 def _subjects(
@@ -119,30 +172,6 @@ def _subjects(
     if task not in (None, record.task):
         raise BadInput(f"{subject} is a run on {record.task}, not on {task}; leave --task out")
     return store / "certificates", [record]
-
-
-def _plain(subject: Subject, note: str, results: list[Certified]) -> dict[str, Any]:
-    digest = subject.record.digest if subject.record else ""
-    return {
-        "digest": digest,
-        "model": subject.architecture.name,
-        "task": subject.task.kind,
-        "note": note,
-        "results": [result.plain() for result in results],
-    }
-
-
-def _print(terminal: Any, subject: Subject, note: str, results: list[Certified], folder: Path) -> None:
-    terminal.print(f"{subject.name}{f' ({note})' if note else ''}", markup=False)
-    for result in results:
-        colour, word = COLOURS[result.outcome], f": {result.word}" if result.word else ""
-        to = f" to {result.length}" if result.outcome == "proved" and result.length else ""
-        terminal.print(
-            f"  [{colour}]{result.outcome.upper()}{to}[/] by {result.method}, {result.numbers}", end="", highlight=False
-        )
-        terminal.print(f"{word}\n    {result.detail}", markup=False, highlight=False)
-        if result.certificate:
-            terminal.print(f"    certificate: {folder / result.certificate}", markup=False, highlight=False)
 
 
 def check(certificate: Annotated[Path, typer.Argument(help="A file that `assay certify` wrote.")]) -> None:

@@ -21,12 +21,12 @@ from assay.certify.search import Limits
 from assay.certify.target import target_of
 from assay.cli import app
 from assay.description import BadInput
-from assay.lab.weights import serialize
+from assay.lab.weights import load_model, serialize
 from assay.models import named_model
 from assay.models.skeleton import Foreign
 from assay.record import Record, Store
 from assay.rng import Rng
-from assay.spec import run_spec
+from assay.spec import RunSpec, run_spec
 from assay.tasks import named_task
 
 from .modules import Sign
@@ -152,7 +152,8 @@ def test_the_checker_reaches_the_same_pairs_as_the_prover(tmp_path: Path, model:
 
 def small_store(path: Path) -> Record:
     """A store with one run that was never trained."""
-    spec = run_spec("parity", "gru", model_options={"width": 2})
+    testing = {"bins": ({"kind": "bin", "name": "Bin0", "low": 2, "high": 6},), "rows": 4}
+    spec = run_spec("parity", "gru", model_options={"width": 2}, training={"lengths": (2, 6)}, testing=testing)
     module = spec.model.build(*spec.task.shape, Rng.seeded(0, "initial"))
     record = Record(digest=spec.digest, spec=spec.plain(), verdict="solved", stopped="solved")
     Store.create(path).add(record.with_weights(serialize(module)))
@@ -180,6 +181,23 @@ def test_a_module_is_certified_from_its_weights(tmp_path: Path, capsys: pytest.C
     (found,) = json.loads(capsys.readouterr().out)["certified"]
     assert (found["results"][0]["outcome"], found["results"][0]["states"]) == ("proved", 2)
     assert (Path("certificates") / found["results"][0]["certificate"]).is_file()
+
+
+def test_a_repaired_network_is_a_run_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("assay.certify.repair.STEPS", 5)
+    monkeypatch.setattr("assay.certify.repair.TRY_EVERY", 5)
+    parent, store = small_store(tmp_path / "store"), str(tmp_path / "store")
+    arguments = ["certify", parent.digest, "--store", store, "--method", "closure", "--format", "fixed:3.5", "--repair"]
+    app([*arguments, "--states", "1000"], standalone_mode=False)
+    before, after = Store.open(store).records()
+    assert (before.digest, len(before.certified), before.spec) == (parent.digest, 1, parent.spec)
+    assert after.spec["model"]["parent"] == parent.digest
+    assert after.digest == RunSpec(**after.spec).digest != parent.digest
+    assert (after.steps, after.spec["model"]["steps"], len(after.certified)) == (5, 5, 1)
+    repaired: Any = load_model(after)
+    assert not torch.equal(repaired.read_out.bias, load_model(before).read_out.bias)  # type: ignore[union-attr, arg-type]
+    _, (_, (state,)) = repaired(torch.tensor([[1, 2, 2]]))
+    assert torch.allclose(state * 32, (state * 32).round(), atol=1e-4)
 
 
 @pytest.mark.parametrize(

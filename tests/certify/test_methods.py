@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from assay.certify import search as search_module
 from assay.certify.machine import StateMachine, wrong
-from assay.certify.methods import by_closure, by_exhaustion, by_lassos, certify
+from assay.certify.methods import by_closure, by_exhaustion, by_lassos, by_linear, certify
 from assay.certify.search import Limits, PairSet, search
 from assay.certify.target import LEFT_OUT, target_of
 from assay.description import BadInput
@@ -120,6 +121,25 @@ def test_nan_in_a_rounded_state_stays_nan():
     logits, after = machine.step(codes, torch.ones(4, dtype=torch.int64))
     assert logits.isnan().any(1).tolist() == [True, False, False, False]
     assert after.flatten().tolist() == [-(2**15), 15, -16, 1]
+
+
+def test_the_first_wrong_length_of_a_linear_recurrence_is_computed():
+    model = sign(decay=0.99, threshold=0.1)
+    result = by_linear(model, PARITY, SHORT)
+    expected = math.ceil(math.log(0.1) / math.log(0.99))  # n* = log(eps) / log |lambda|
+    assert (result.outcome, result.word) == ("refuted", (1,) * expected)
+    assert (
+        f"computed to be wrong first at length {expected}, where the largest eigenvalue below 1 is 0.99"
+        in result.detail
+    )
+    assert by_linear(sign(), PARITY, SHORT).outcome == "open"
+    slow = by_linear(
+        sign(decay=1 - 2**-20, threshold=0.1), PARITY, Limits(0.1)
+    )  # log(0.1) / log(1 - 2^-20) is 2,414,436
+    assert "length 2,414,4" in slow.detail
+    assert slow.detail.endswith("not confirmed by running it")
+    with pytest.raises(BadInput, match="is not an affine function of the state before"):
+        certify(named_model("gru", width=2).build(3, 0, 2, Rng.seeded(0)), PARITY, "linear")
 
 
 # -- the task's table --------------------------------------------------------------------------------------------------

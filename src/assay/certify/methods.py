@@ -1,4 +1,4 @@
-"""The methods of `assay certify`: lassos, exhaustion, closure of the rounded machine, and their combination."""
+"""The methods of `assay certify`, and their combination."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from assay.certify.lasso import run_lassos
+from assay.certify.linear import NotLinear, first_wrong_lengths, run_lasso
 from assay.certify.machine import NotCarried, StateMachine, machine_of, wrong
 from assay.certify.result import Result
 from assay.certify.search import Limits, OnStatus, Search, search
@@ -18,7 +19,7 @@ from assay.description import BadInput
 from assay.lab.execute import one_thread
 from assay.tasks.words import readable
 
-METHODS = ("auto", "lasso", "exhaustive", "closure")
+METHODS = ("auto", "lasso", "exhaustive", "closure", "linear")
 FORMATS = ("fixed:6.4", "fixed:4.3", "fixed:4.2", "fixed:4.6")  # tried in this order
 
 
@@ -41,6 +42,8 @@ def certify(
             return [by_lassos(model, target, limits, on_status)]
         if method == "exhaustive":
             return [by_exhaustion(model, target, limits, device, on_status)]
+        if method == "linear":
+            return [by_linear(model, target, limits, on_status)]
         if method == "closure":
             return [by_closure(model, target, numbers or FORMATS[0], limits, device, on_status)]
         return _by_all(model, target, numbers, limits, device, on_status)
@@ -65,10 +68,11 @@ def _by_all(
         lambda format=format: by_closure(model, target, format, share, device, on_status)  # type: ignore[misc]
         for format in formats
     ]
+    attempts.append(lambda: by_linear(model, target, eighth, on_status))
     for attempt in attempts:
         try:
             results.append(attempt())
-        except NotCarried:
+        except (NotCarried, NotLinear):
             continue
         except TooCoarse:
             if numbers:
@@ -113,6 +117,29 @@ def by_exhaustion(
     machine.require_independent_rows(target.moves.shape[1])
     found = search(machine, target, limits, on_status=_named(on_status, "exhaustive"))
     return replace(_searched("exhaustive", machine.numbers, found), carried=machine.merges)
+
+
+def by_linear(model: nn.Module, target: Target, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
+    """The first wrong length of every short lasso, computed from the affine maps of the tokens, then run."""
+    begin = time.perf_counter()
+    _machine(model, "float32", "linear", target)
+    found = first_wrong_lengths(model, target, limits, _named(on_status, "linear"))
+    maps = f"affine maps of {found.numbers} numbers, {found.lassos} lassos"
+    result = Result(
+        "linear", "open", "float32", f"{maps}: none is computed to be wrong; nothing is said of other inputs"
+    )
+    if found.lasso and found.length:
+        left = limits.seconds - (time.perf_counter() - begin)
+        actual = run_lasso(model, target, found.lasso, found.length + found.length // 4 + 64, max(left, 1.0))
+        decay = f", where the largest eigenvalue below 1 is {found.eigenvalue:.6f}" if found.eigenvalue else ""
+        detail = f"{maps}: computed to be wrong first at length {found.length:,}{decay}; "
+        if actual:
+            word = found.lasso.word(actual)
+            detail += f"run, the model is wrong first at length {actual:,}"
+            result = replace(result, outcome="refuted", detail=detail, length=actual, word=word)
+        else:
+            result = replace(result, detail=f"{detail}not confirmed by running it")
+    return replace(result, seconds=time.perf_counter() - begin)
 
 
 def by_closure(

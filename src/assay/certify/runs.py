@@ -35,6 +35,7 @@ class Subject:
     architecture: Architecture
     task: Task
     record: Record | None = None
+    store: Path | None = None  # where the record is kept
 
     @property
     def name(self) -> str:
@@ -64,7 +65,7 @@ def runs_of(store: Path, task: str | None) -> list[Record]:
 
 def subject_of(record: Record) -> Subject:
     spec = RunSpec(**record.spec)
-    return Subject(load_model(record), spec.model, spec.task, record)
+    return Subject(load_model(record), spec.model, spec.task, record, record.origin)
 
 
 def module_subject(path: str, task: str, weights: Path, options: dict[str, dict[str, Any]]) -> Subject:
@@ -107,8 +108,11 @@ def check_file(path: Path) -> tuple[str, str]:
         raise BadInput(f"{path} cannot be checked: {in_one_line(error)}") from None
 
 
-def with_results(record: Record, results: list[Certified]) -> Record:
-    """The record with new results, which replace older ones of the same method and numbers."""
+def keep(subject: Subject, results: list[Certified]) -> None:
+    """Store the record of a run with new results, which replace older ones of the same method and numbers."""
+    record = subject.record
+    if record is None or subject.store is None or not subject.store.is_dir():
+        return
     new = {(result.method, result.numbers) for result in results}
     kept = [result for result in record.certified if (result.method, result.numbers) not in new]
-    return record.model_copy(update={"certified": (*kept, *results)})
+    Store.create(subject.store).add(record.model_copy(update={"certified": (*kept, *results)}))
