@@ -48,6 +48,8 @@ Slots = Annotated[
         show_default="as many as fit on a GPU, 1 on a CPU",
     ),
 ]
+Again = Annotated[bool, typer.Option("--again", help="Run also what the store has; the new records replace the old.")]
+Traceback = Annotated[bool, typer.Option("--traceback", help="Show where in the code the error of a run was raised.")]
 Weights = Annotated[
     str,
     typer.Option("--weights", help="Whose weights to keep: all, solved (right on every random test input) or none."),
@@ -82,6 +84,8 @@ def run(
     slots: Slots = None,
     checkpoint: Checkpoint = 30.0,
     weights: Weights = "solved",
+    again: Again = False,
+    traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a task with one or more seeds, and test it, also on longer inputs."""
@@ -107,7 +111,8 @@ def run(
         for rate in rates
         for seed in range(seeds)
     ]
-    _carry_out(specs, store, RunOptions(device, jobs, slots, checkpoint, weights), as_json, _command())
+    run_options = RunOptions(device, jobs, slots, checkpoint, weights, again, traceback)
+    _carry_out(specs, store, run_options, as_json, _command())
 
 
 @app.command()
@@ -125,10 +130,12 @@ def study(
     slots: Slots = None,
     checkpoint: Checkpoint = 30.0,
     weights: Weights = "solved",
+    again: Again = False,
+    traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
     """Carry out all runs of a study, except those that are already in the store."""
-    options = RunOptions(device, jobs, slots, checkpoint, weights)
+    options = RunOptions(device, jobs, slots, checkpoint, weights, again, traceback)
     _carry_out(study_named(name).piece(piece), store, options, as_json, _command())
 
 
@@ -140,6 +147,8 @@ class RunOptions(NamedTuple):
     slots: int | None
     checkpoint: float
     weights: str
+    again: bool
+    traceback: bool
 
 
 def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_json: bool, command: str) -> None:
@@ -153,7 +162,8 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
 
     device = parse_device(options.device)
     store, out = Store.create(store_path), console()
-    plan = Plan(specs, store.records(), device, options.jobs, options.slots, parse_kept(options.weights))
+    kept = parse_kept(options.weights)
+    plan = Plan(specs, store.records(), device, options.jobs, options.slots, kept, options.again)
     total, pending = len(plan.specs), len(plan.pending)
     if not as_json and pending < total:
         out.print(f"{total - pending} of {total} runs are already in {store_path}")
@@ -168,7 +178,7 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
     if as_json:
         print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
     else:
-        print_cells(out, cells(records))
+        print_cells(out, cells(records), options.traceback)
         if pending:
             out.print(progress.summary())
     if any(not record.finished for record in records):

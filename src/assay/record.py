@@ -114,7 +114,7 @@ class Record(Description):
     """The outcome of one run. The spec is plain data: a record can be read without the code of task and model."""
 
     kind: ClassVar[str] = "record"
-    added: ClassVar[tuple[str, ...]] = ("ended", "tested_at", "probing", "certified")
+    added: ClassVar[tuple[str, ...]] = ("ended", "tested_at", "probing", "certified", "traceback")
     digest: str
     spec: dict[str, Any]
     verdict: Verdict
@@ -128,6 +128,7 @@ class Record(Description):
     certified: tuple[Certified, ...] = ()
     curve: tuple[Point, ...] = ()
     error: str | None = None
+    traceback: str = ""  # of the error
     seconds: dict[str, float] = Field(default_factory=dict)
     parameters: int = 0
     state_floats: int | None = None  # unknown for a user's own module

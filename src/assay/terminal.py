@@ -165,8 +165,8 @@ def outcome(record: Record) -> str:
     return f"{record.verdict}{at}{wrong} ({sum(record.seconds.values()):.0f} s)"
 
 
-def print_cells(console: Console, cells: Sequence[Cell]) -> None:
-    """The table of all cells, how to read it, and the runs that failed.
+def print_cells(console: Console, cells: Sequence[Cell], traceback: bool = False) -> None:
+    """The table of all cells, how to read it, and the runs that failed, with the tracebacks of their errors or without.
 
     In a narrow terminal the least important columns are left out, so that no value is broken.
     """
@@ -182,8 +182,13 @@ def print_cells(console: Console, cells: Sequence[Cell]) -> None:
     legend += [f"{', '.join(medians).capitalize()}: medians of solving seeds."] if medians else []
     if legend:
         console.print(f"[dim]{' '.join(legend)}")
-    for record in (record for cell in cells for record in cell.records if record.error):
+    failed = [record for cell in cells for record in cell.records if record.error]
+    for record in failed:
         console.print(f"[red]failed:[/] {escape(f'{record.task} {record.model} seed {record.seed}: {record.error}')}")
+        if traceback and record.traceback:
+            console.print(record.traceback, markup=False)
+    if not traceback and any(record.traceback for record in failed):
+        console.print("[dim]--traceback shows where")
 
 
 def _cell_columns(cells: Sequence[Cell]) -> dict[str, Callable[[Cell], str]]:

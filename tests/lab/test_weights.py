@@ -13,6 +13,7 @@ from assay.lab.carry_out import carry_out, local_engine
 from assay.lab.evaluate import logits_of
 from assay.lab.execute import execute
 from assay.lab.plan import Plan
+from assay.lab.reprobing import probe_again, probed_runs
 from assay.lab.weights import Kept, is_kept, pack_weights
 from assay.models import MODELS
 from assay.models.skeleton import Foreign
@@ -28,19 +29,22 @@ def spec_of(model: str | Foreign, seed: int = 0) -> RunSpec:
     return run_spec("parity", model, seed=seed, training=SHORT, testing={"rows": 4, "bins": BINS})
 
 
-class WithBatchNorm(torch.nn.Module):
-    """Buffers that training changes, and a tensor that only its seed determines."""
+class WithBuffer(torch.nn.Module):
+    """A buffer that training changes, and a tensor that only its seed determines."""
 
     def __init__(self, vocab: int, features: int, answers: int) -> None:
         super().__init__()
-        self.embed, self.norm = torch.nn.Embedding(vocab, answers), torch.nn.BatchNorm1d(answers)
-        self.fixed = torch.randn(answers)
+        self.embed, self.fixed = torch.nn.Embedding(vocab, answers), torch.randn(answers)
+        self.calls: torch.Tensor
+        self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.norm(self.embed(tokens).mT).mT + self.fixed
+        if self.training:
+            self.calls += 1
+        return self.embed(tokens) + self.fixed * self.calls
 
 
-@pytest.mark.parametrize("model", [*MODELS.entries, Foreign.of(WithBatchNorm)], ids=str)
+@pytest.mark.parametrize("model", [*MODELS.entries, Foreign.of(WithBuffer)], ids=str)
 def test_a_loaded_model_has_the_outputs_of_the_tested_one(model: str | Foreign, monkeypatch: pytest.MonkeyPatch):
     options = {"mixers": [{"kind": "lstm"}, {"kind": "attention"}]} if model == "hybrid" else {}
     spec = run_spec("parity", model, training=SHORT, testing={"rows": 4, "bins": BINS}, model_options=options)
@@ -101,3 +105,23 @@ def test_a_record_without_weights_says_how_to_get_them(tmp_path: Path):
     path.write_bytes(b"half")
     with pytest.raises(BadInput, match="cannot read the weights in"):
         load_model(store.records()[0])
+
+
+def test_stored_runs_are_probed_again_when_probes_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The record gets the new scores and the verdict that follows; its digest and its weights stay."""
+    store, spec = Store.create(tmp_path / "store"), spec_of("gru")
+    trained = execute(spec, CPU)
+    as_solved = trained.model_copy(update={"verdict": "solved", "probing": None, "first_failing_length": None})
+    store.add(as_solved.with_weights(trained.weights))
+    pending, without = probed_runs(store, store.records())
+    assert (len(pending), without) == (1, [])
+    again = probe_again(pending[0], CPU)
+    assert again.probing is not None
+    assert (again.verdict, again.rung) == ("refuted", ""), "two steps teach nothing"
+    assert again.wrong_word
+    store.add(again)
+    assert probed_runs(store, store.records()) == ([], [])
+    monkeypatch.setattr("assay.lab.reprobing.VERSION", 1000)
+    assert len(probed_runs(store, store.records())[0]) == 1, "of an older version"
+    (store.weights_file(spec.digest) or tmp_path).unlink()
+    assert len(probed_runs(store, store.records())[1]) == 1, "without weights"

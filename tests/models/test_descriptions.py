@@ -276,10 +276,6 @@ def test_a_foreign_description_as_plain_data_and_back(options: dict[str, Any]):
     assert again == described
 
 
-def test_the_source_is_part_of_a_foreign_description():
-    assert Foreign.of(tiny).source != Foreign.of(Tiny).source
-
-
 class Mine(Stack):
     name: str = "mine"
 

@@ -9,15 +9,21 @@ from typing import Any
 import pytest
 
 from assay.analysis import cells as analysis_cells
+from assay.analysis import refutations as analysis_refutations
 from assay.analysis import titles
 from assay.analysis.cells import bins, cells, wilson
-from assay.record import LengthScore, Record, Score, Verdict
+from assay.analysis.refutations import refutations
+from assay.record import Certified, LengthScore, ProbeScore, Probing, Record, Score, Verdict
 from assay.report import files, text
 from assay.report.text import percent
 from assay.spec import run_spec
 
+CLEAN = (ProbeScore(name="lassos", rows=16, wrong=0),)
 
-def record(seed: int, verdict: Verdict = "solved", share: float = 1.0, **spec: Any) -> Record:
+
+def record(
+    seed: int, verdict: Verdict = "solved", share: float = 1.0, probes: tuple[ProbeScore, ...] = CLEAN, **spec: Any
+) -> Record:
     described = run_spec("parity", "gru", seed=seed, **spec)
     row = LengthScore(length=9, rows=4, sequences=share, answers=share)
     score = Score(bin="Bin0", rows=4, shared=0, sequences=share, answers=share, favourite=0.5, lengths=(row,))
@@ -29,12 +35,13 @@ def record(seed: int, verdict: Verdict = "solved", share: float = 1.0, **spec: A
         steps=900,
         solved_at=100 * (seed + 1) if verdict == "solved" else None,
         scores=() if verdict in ("diverged", "failed") else (score,),
+        probing=Probing(probes=1, seconds=0.1, scores=probes) if probes else None,
         seconds={"train": 2.0},
         first_failing_length=None if share == 1 else 9,
     )
 
 
-@pytest.mark.parametrize("module", [analysis_cells, titles, files, text])
+@pytest.mark.parametrize("module", [analysis_cells, analysis_refutations, titles, files, text])
 def test_doctests(module: ModuleType):
     assert doctest.testmod(module).failed == 0
 
@@ -66,6 +73,37 @@ def test_what_a_cell_says():
     assert cell.seconds_to_solve == 2
     assert cell.first_failing_length == 9
     assert cell.plain()["verdicts"] == {"solved": 2, "partly solved": 1, "diverged": 1}
+
+
+def wrong_probe(length: int, word: str) -> tuple[ProbeScore, ...]:
+    return (*CLEAN, ProbeScore(name="runs", rows=8, wrong=1, length=length, word=word))
+
+
+def test_the_rungs_of_a_verdict():
+    """Old records were not probed; a proof counts above the probes; a refuted run is on no rung."""
+    old, probed, refuted = record(0, probes=()), record(1), record(2, "refuted", probes=wrong_probe(26, "1 0^25"))
+    exhaustive = [Certified(method="exhaustive", outcome="proved", length=n) for n in (9, 12)]
+    exact = record(3).model_copy(update={"certified": tuple(exhaustive)})
+    proved = record(4).model_copy(update={"certified": (*exhaustive, Certified(method="closure", outcome="proved"))})
+    rungs = ["random", "probed", "", "exhaustive to 12", "proved"]
+    assert [each.rung for each in (old, probed, refuted, exact, proved)] == rungs
+    cell = cells([old, probed, refuted, exact, proved])[0]
+    assert (len(cell.solved), len(cell.right_on_random)) == (4, 5)
+    assert cell.plain()["rungs"] == {rung: 1 for rung in rungs if rung}
+    assert cell.verdicts == "1 solved (not probed), 1 solved, 1 refuted, 1 exhaustive to 12, 1 proved"
+
+
+def test_the_shortest_wrong_input_is_shown():
+    wrong = [(26, "1 0^25"), (13, "1^13")]
+    refuted = [record(seed, "refuted", probes=wrong_probe(*found)) for seed, found in enumerate(wrong)]
+    words = [each.model_copy(update={"first_failing_length": wrong[each.seed][0]}) for each in refuted]
+    cell = cells(words)[0]
+    assert (cell.wrong_word, cell.first_wrong(12), cell.first_wrong(3)) == ("1^13", "1^13", "13")
+    shorter = record(2, "censored", 0.5)  # wrong on a random input of length 9, whose word is not known
+    assert cells([*words, shorter])[0].first_wrong(12) == "9"
+    found = refutations(cell)
+    assert (found.runs, found.right_on_random, found.refuted, found.within_training) == (2, 2, 2, 2)
+    assert (found.median_length, found.commonest_word) == (19.5, "1 0^n")
 
 
 def test_an_error_is_left_out_of_the_mean_but_not_of_the_count():

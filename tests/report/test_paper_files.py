@@ -47,7 +47,7 @@ def test_every_column_of_the_files_is_recomputed(study: Study, records: list[Rec
             expected |= {f"learned up to {bin_}": k, f"low {bin_}": low, f"high {bin_}": high}
             expected |= {f"perfect up to {bin_}": len(right(runs, bin_))}
             expected |= {f"accuracy {bin_}": accuracy(runs, bin_)}
-        for end in ("solved", "partly solved", "collapsed", "diverged", "censored"):
+        for end in ("solved", "refuted", "partly solved", "collapsed", "diverged", "censored"):
             expected[end] = sum(run["verdict"] == end for run in runs)
         expected |= {"median steps to 95 % of validation": steps(runs)}
         expected |= {"seconds": sum(run["seconds"]["train"] + run["seconds"]["test"] for run in runs)}

@@ -31,7 +31,7 @@ def test_a_page_has_its_tables_charts_and_sources(tmp_path: Path):
         assert "1 solved, 1 partly" in text
         assert "3 runs of the study are not in the store yet" in text
         assert "Made by `assay study mine`, and this page by `assay report mine`." in text
-        assert "2 runs, 0.1 minutes of work in all; bins show" in text
+        assert "2 runs, 0.1 minutes of work in all; random: seeds that are right on every random test input" in text
         assert "steps and seconds are medians over the seeds that solved." in text
         assert "seeds 0, 1" in text
     assert web.count("<svg") == 2

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from assay.rng import Rng
 from assay.tasks import named_task
 from assay.tasks.neighbour import NearestNeighbour
 from assay.tasks.recall import MultiQueryRecall, Recall
@@ -254,3 +255,17 @@ def test_noise_is_uniform():
     task = MultiQueryRecall(vocabulary=20, pairs_bound=2)
     noise = drawn(task, 40, 2000)[:, 5::2]  # no query stands here
     assert_uniform(Counter(noise.flatten().tolist()), range(1, 21))
+
+
+def test_runs_among_the_inputs():
+    """Half of the inputs have a stretch of one symbol; the others are drawn as without the option."""
+    plain, mixed = named_task("flip-flop"), named_task("flip-flop", runs=0.5)
+    lengths, rng = torch.full((2000,), 40), Rng.seeded(0).rows(2000)
+    before, after = plain.inputs(lengths, rng), mixed.inputs(lengths, rng)
+    changed = (before != after).any(1)
+    assert 0.40 < changed.double().mean() < 0.5, "a stretch may be empty, or what it replaces"
+    for old, new in zip(before[changed].tolist(), after[changed].tolist(), strict=True):
+        places = [i for i in range(40) if old[i] != new[i]]
+        assert len({new[i] for i in range(places[0], places[-1] + 1)}) == 1
+    assert mixed.plain()["runs"] == 0.5
+    assert "runs" not in plain.plain(), "digests of earlier runs stay"

@@ -14,7 +14,7 @@ from assay.record import Record, Store
 from assay.studies import RESULTS, Study, study_named
 
 THEORY = "theory"
-PageKind = Literal["study", "paper", "theory"]
+PageKind = Literal["study", "paper", "probes", "theory"]
 THEORY_PARTS = {"claims", "precision", "attention", "bits", "depth", "made"}
 
 
@@ -28,6 +28,8 @@ class StudyRecords:
 
     @property
     def kind(self) -> PageKind:
+        if self.study.about_probes:
+            return "probes"
         return "paper" if self.study.comparisons else "study"
 
     @property

@@ -19,7 +19,7 @@ def run(
     """Train and test one model on one task in this process and return the record; nothing is stored.
 
     `model` is a name, an architecture, or any function or class from (vocab, features, answers) to a module that maps
-    tokens to logits. The options are those of `run_spec`.
+    tokens to logits. The options are those of `run_spec`. An error in the module is raised.
     """
     from assay.lab.device import parse_device
     from assay.lab.execute import execute
@@ -27,4 +27,4 @@ def run(
     from assay.spec import run_spec
 
     architecture = model if isinstance(model, (str, Architecture)) else Foreign.of(model)
-    return execute(run_spec(task, architecture, **options), parse_device(device))
+    return execute(run_spec(task, architecture, **options), parse_device(device), raise_errors=True)

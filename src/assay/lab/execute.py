@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,9 +14,10 @@ import torch
 from torch import nn
 
 from assay import ops
-from assay.description import in_one_line
+from assay.description import BadInput, in_one_line
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.evaluate import OnProgress, evaluate, first_failing_length, probed_verdict, random_verdict
+from assay.lab.integrity import examine, examine_untrained
 from assay.lab.member import Member, StopReason
 from assay.lab.memory import require_memory
 from assay.lab.probing import probe
@@ -39,9 +41,11 @@ class CallbackError(Exception):
 OnStatus = Callable[[Status | EvaluationStatus], None]
 
 
-def execute(spec: RunSpec, device: torch.device, on_status: OnStatus = lambda _: None) -> Record:
+def execute(
+    spec: RunSpec, device: torch.device, on_status: OnStatus = lambda _: None, raise_errors: bool = False
+) -> Record:
     """Train and test one run; its record holds the weights."""
-    (record,) = execute_group([spec], device, on_status=on_status, weights="all")
+    (record,) = execute_group([spec], device, on_status=on_status, weights="all", raise_errors=raise_errors)
     return record
 
 
@@ -55,10 +59,12 @@ def execute_group(
     checkpoints: Checkpoints | None = None,
     memory_limit: float = math.inf,
     weights: Kept = "solved",
+    raise_errors: bool = False,
 ) -> list[Record]:
     """Train and test runs that can share a program; `on_record` receives each record when its run ends.
 
-    The record of a run whose weights are kept holds them.
+    The record of a run whose weights are kept holds them. With `raise_errors`, the first error of a run is raised
+    instead of becoming a record.
     """
     records: list[Record] = []
     origin = provenance(device)  # of the code that is running now, not of what a later commit contains
@@ -90,10 +96,13 @@ def execute_group(
         add(Record(**_description(member), **origin, **results).with_weights(tensors))
 
     def fail(member: Member, error: BaseException) -> None:
-        add(failure_record(member, in_one_line(error), device))
+        if raise_errors:
+            raise error from error.__cause__  # not as a consequence of how the trainer handles it
+        add(failure_record(member, in_one_line(error), device, _traceback(error)))
 
     with one_thread():
         try:
+            examine_untrained(specs, device)
             trainer = GroupTrainer(specs, slots, device, Callbacks(end, fail, on_status, poll), checkpoints)
             require_memory(specs[0], trainer.slots, device, memory_limit)
         except Exception as error:  # too large for this machine, or the module cannot be built
@@ -111,11 +120,16 @@ def tested_record(spec: RunSpec, module: nn.Module, steps: int, seconds: float, 
     return Record(**_description(member), **provenance(device), **results).with_weights(serialize(module))
 
 
-def failure_record(member: Member, error: str, device: torch.device) -> Record:
+def failure_record(member: Member, error: str, device: torch.device, traceback: str = "") -> Record:
     """The record of a run that could not be finished."""
-    seconds = {"train": member.seconds}
-    description = _description(member)
-    return Record(**description, **provenance(device), verdict="failed", stopped="error", error=error, seconds=seconds)
+    outcome: dict[str, Any] = {"verdict": "failed", "stopped": "error", "error": error, "traceback": traceback}
+    return Record(**_description(member), **provenance(device), **outcome, seconds={"train": member.seconds})
+
+
+def _traceback(error: BaseException) -> str:
+    """Where an error was raised; for a user's mistake, where its cause was, if it has one."""
+    origin = error.__cause__ if isinstance(error, BadInput) else error
+    return "".join(traceback.format_exception(origin)) if origin else ""
 
 
 def _description(member: Member) -> dict[str, Any]:
@@ -143,6 +157,8 @@ def _results(
         results |= {"state_floats": model.state_floats(longest), "state_bits": state_bits(model, longest)}
     if reason == "diverged":
         return {**results, "verdict": "diverged", "seconds": {"train": member.seconds}}
+    if not_examined := examine(model, spec, device):
+        member.notes["not_examined"] = not_examined
     scores, collapsed = evaluate(model, spec, device, on_progress)
     tested, verdict = time.perf_counter(), random_verdict(scores, collapsed)
     # A run that is wrong within the training lengths needs no probes.

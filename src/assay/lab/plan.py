@@ -32,6 +32,7 @@ class Plan:
     """The runs of a command by digest, the records that exist, and the groups that are still to be carried out.
 
     Digests are computed once and records are read once; `add` keeps the plan up to date while groups are carried out.
+    With `again`, runs that have a record are carried out too.
     """
 
     def __init__(
@@ -42,11 +43,12 @@ class Plan:
         jobs: int | None = None,
         slots: int | None = None,
         weights: Kept = "solved",
+        again: bool = False,
     ) -> None:
         self.specs = {spec.digest: spec for spec in specs}
         self.device, self.slots, self.weights = device, slots, weights
         self.latest = {record.digest: record for record in records}
-        self.pending = [spec for name, spec in self.specs.items() if not self._is_finished(name)]
+        self.pending = [spec for name, spec in self.specs.items() if again or not self._is_finished(name)]
         self.parts = jobs or (CORES if device.type == "cpu" else 1)  # the same when the command is repeated
         self.jobs = max(1, min(self.parts, len(self.pending)))
         self.memory_limit = memory_limit(device, self.jobs if device.type == "cpu" else self.parts)

@@ -11,13 +11,14 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from assay.description import BadInput, Description, digest, suggestion
+from assay.description import BadInput, Description, suggestion
 from assay.models import initial
 from assay.models.causal import Causal, State
 from assay.models.dense import LayerNorm
 from assay.models.mixer import Mixer, MixerLayer, positions_from
 from assay.models.positions import PositionTable, Sinusoidal, check_table
 from assay.models.registry import read_mixer
+from assay.models.source import source_digest
 from assay.numbers import read_format
 from assay.registry import import_path
 from assay.rng import Rng
@@ -223,7 +224,9 @@ class Model(Causal):
 class Foreign(Architecture):
     """A user's module: `path` names a class or function that takes (vocab, features, answers, **options).
 
-    The module gives logits [batch, time, answers], alone or first in a tuple. Its source is part of the digest.
+    The module gives logits [batch, time, answers], alone or first in a tuple. Its output at a position depends on the
+    input up to that position, and on no other row of the batch; `lab.integrity` examines this before training and
+    before testing. `source` is a digest of the file that defines it and of everything that this file imports.
     """
 
     kind: ClassVar[str] = "foreign"
@@ -246,11 +249,7 @@ class Foreign(Architecture):
         for option in options:
             if option not in parameters and not takes_any:
                 raise BadInput(f"{factory.__qualname__} has no option '{option}'{suggestion(option, parameters)}")
-        try:
-            source = digest(inspect.getsource(factory))
-        except (OSError, TypeError):  # defined at a prompt: there is no source
-            source = ""
-        return cls(name=path, path=path, options=options, source=source)
+        return cls(name=path, path=path, options=options, source=source_digest(factory))
 
     def build(self, vocab: int, features: int, answers: int, rng: Rng) -> nn.Module:
         factory = import_path(self.path)

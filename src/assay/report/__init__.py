@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from assay.analysis.subjects import PageKind, Subject
 
-PAGES: dict[PageKind, str] = {"study": "study_page", "paper": "paper_page", "theory": "theory_page"}
+PAGES: dict[PageKind, str] = {
+    "study": "study_page",
+    "paper": "paper_page",
+    "probes": "probes_page",
+    "theory": "theory_page",
+}
 
 
 def write_page(subject: Subject, folder: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 A long study names parts of its runs in `PIECES`, so that each can be carried out alone; then it needs no `RUNS`. A
 study that repeats a paper gathers its runs by name in `VARIANTS` (by default the names of their models), says in
 `COMPARISONS` which variants stand side by side, and in `FINDINGS` what the paper found, to be judged by the records.
+With `ABOUT_PROBES = True` its page compares what random inputs and probes say.
 `PIECES` and `VARIANTS` map names to lists of runs, or to functions that return such lists, called when needed.
 """
 
@@ -78,6 +79,7 @@ class Study:
     named_variants: Mapping[str, list[RunSpec]] | None
     comparisons: list[Comparison]
     findings: list[Finding]
+    about_probes: bool = False  # its page compares random with probed verdicts
 
     @property
     def title(self) -> str:
@@ -131,6 +133,7 @@ def study_named(name: str) -> Study:
         _named_runs(module, "VARIANTS", where) or None,
         _objects(module, "COMPARISONS", Comparison, where),
         _objects(module, "FINDINGS", Finding, where),
+        bool(getattr(module, "ABOUT_PROBES", False)),
     )
 
 

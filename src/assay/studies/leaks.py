@@ -11,7 +11,9 @@ rounded at every step. The seeds are not those of any other study.
 from assay.findings import Comparison
 from assay.studies.leaks_runs import CURED, CURES, MODELS, PIECES, VARIANTS
 
-__all__ = ["COMPARISONS", "PIECES", "VARIANTS"]
+__all__ = ["ABOUT_PROBES", "COMPARISONS", "PIECES", "VARIANTS"]
+
+ABOUT_PROBES = True
 
 COMPARISONS = [
     Comparison("Which architectures keep what they are told?", "Thirteen recurrent architectures as built.", MODELS),
