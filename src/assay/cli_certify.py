@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from assay.certify.target import Target
     from assay.record import Certified
 
-METHODS = ("auto", "lasso", "exhaustive", "closure", "linear")
+METHODS = ("auto", "lasso", "exhaustive", "closure", "linear", "learn")
 COLOURS = {"proved": "green", "refuted": "red", "conditional": "yellow", "open": "yellow"}
 
 

@@ -142,6 +142,14 @@ def test_the_first_wrong_length_of_a_linear_recurrence_is_computed():
         certify(named_model("gru", width=2).build(3, 0, 2, Rng.seeded(0)), PARITY, "linear")
 
 
+def test_learning_is_conditional_and_finds_wrong_words():
+    (result,) = certify(sign(), PARITY, "learn", limits=SHORT)
+    assert (result.outcome, result.states, result.word) == ("conditional", 2, ())
+    assert result.detail.startswith("equal to parity if the network has at most ")
+    (result,) = certify(sign(decay=0.5), PARITY, "learn", limits=SHORT)
+    assert (result.outcome, result.word) == ("refuted", ZEROS)
+
+
 # -- the task's table --------------------------------------------------------------------------------------------------
 
 

@@ -13,13 +13,14 @@ from assay.certify.lasso import run_lassos
 from assay.certify.linear import NotLinear, first_wrong_lengths, run_lasso
 from assay.certify.machine import NotCarried, StateMachine, machine_of, wrong
 from assay.certify.result import Result
-from assay.certify.search import Limits, OnStatus, Search, search
+from assay.certify.search import Limits, OnStatus, Search, SearchStatus, search
 from assay.certify.target import Target
 from assay.description import BadInput
+from assay.lab.evaluate import predict
 from assay.lab.execute import one_thread
 from assay.tasks.words import readable
 
-METHODS = ("auto", "lasso", "exhaustive", "closure", "linear")
+METHODS = ("auto", "lasso", "exhaustive", "closure", "linear", "learn")
 FORMATS = ("fixed:6.4", "fixed:4.3", "fixed:4.2", "fixed:4.6")  # tried in this order
 
 
@@ -34,7 +35,8 @@ def certify(
 ) -> list[Result]:
     """What can be said about a model on all inputs of a task, by one method or by all in turn.
 
-    `auto` shares the time: a quarter for lassos and exhaustion, the rest for closure in several formats.
+    `auto` shares the time: an eighth each for lassos and exhaustion, the rest for closure in several formats until one
+    is a proof. A model whose state grows is examined by exhaustion and by learning.
     """
     limits = limits or Limits()
     with one_thread():
@@ -44,6 +46,8 @@ def certify(
             return [by_exhaustion(model, target, limits, device, on_status)]
         if method == "linear":
             return [by_linear(model, target, limits, on_status)]
+        if method == "learn":
+            return [by_learning(model, target, limits, on_status)]
         if method == "closure":
             return [by_closure(model, target, numbers or FORMATS[0], limits, device, on_status)]
         return _by_all(model, target, numbers, limits, device, on_status)
@@ -69,6 +73,8 @@ def _by_all(
         for format in formats
     ]
     attempts.append(lambda: by_linear(model, target, eighth, on_status))
+    if not machine_of(model, "float32").merges:  # no other method applies
+        attempts.append(lambda: by_learning(model, target, share, on_status))
     for attempt in attempts:
         try:
             results.append(attempt())
@@ -140,6 +146,24 @@ def by_linear(model: nn.Module, target: Target, limits: Limits, on_status: OnSta
         else:
             result = replace(result, detail=f"{detail}not confirmed by running it")
     return replace(result, seconds=time.perf_counter() - begin)
+
+
+def by_learning(model: nn.Module, target: Target, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
+    """The automaton that the model is on short inputs; it is the task's if the model has at most m states."""
+    from assay.extract.learning import learn_automaton  # imports aalpy
+
+    begin, on_status = time.perf_counter(), _named(on_status, "learn")
+
+    def show(words: int, states: int) -> None:
+        on_status(SearchStatus(0, states, words, time.perf_counter() - begin))
+
+    found = learn_automaton(lambda words: predict(model, words), target.task, seconds=limits.seconds, on_progress=show)
+    result = Result("learn", "conditional" if found.equal and found.bound else "open", "float32", found.statement)
+    if found.difference:
+        word = tuple(found.difference.word)
+        carried = isinstance(machine_of(model, "float32"), StateMachine) and not _right_unrounded(model, target, word)
+        result = replace(result, outcome="refuted", word=word, length=len(word), carried=carried)
+    return replace(result, states=found.states, seconds=time.perf_counter() - begin)
 
 
 def by_closure(

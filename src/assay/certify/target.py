@@ -25,8 +25,12 @@ class Target:
 
     moves: Int[Tensor, "states symbols"]
     answers: Int[Tensor, "states"]
-    symbols: tuple[str, ...]
+    task: Task
     note: str = ""  # what is left out, in words
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return self.task.symbols
 
     def to(self, device: torch.device) -> Target:
         return replace(self, moves=self.moves.to(device), answers=self.answers.to(device))
@@ -62,7 +66,7 @@ def target_of(task: Task, dead: bool = False) -> Target:
     else:
         start = machine.start
     moves, answers = _reachable(moves, answers, start)
-    return Target(moves, answers, task.symbols, "; ".join(notes))
+    return Target(moves, answers, task, "; ".join(notes))
 
 
 def _with_lengths(
