@@ -14,9 +14,9 @@ from assay.description import BadInput, suggestion
 
 if TYPE_CHECKING:
     from assay.certify.result import Result
-    from assay.certify.runs import Subject
+    from assay.certify.runs import Candidate
     from assay.certify.search import OnStatus
-    from assay.certify.target import Target
+    from assay.certify.table import TaskTable
     from assay.record import Certified
 
 METHODS = ("auto", "lasso", "exhaustive", "closure", "linear", "learn")
@@ -24,7 +24,7 @@ COLOURS = {"proved": "green", "refuted": "red", "conditional": "yellow", "open":
 
 
 def certify(
-    subject: Annotated[
+    candidate: Annotated[
         str,
         typer.Argument(
             metavar="RUN|STORE|MODULE",
@@ -80,29 +80,40 @@ def certify(
     from assay.certify.methods import certify as results_of
     from assay.certify.repair import STEPS
     from assay.certify.repair import repair as repaired
-    from assay.certify.runs import subject_of
+    from assay.certify.runs import candidate_of
     from assay.certify.search import Limits
-    from assay.certify.target import target_of
+    from assay.certify.table import table_of
     from assay.lab.device import parse_device
     from assay.record import Record
 
     if method not in METHODS:
         raise BadInput(f"--method {method} is not valid{suggestion(method, METHODS)}")
-    folder, subjects = _subjects(subject, task, weights, set_, store)
+    if numbers and method not in ("auto", "closure"):
+        raise BadInput(f"--format is for the methods closure and auto; {method} does not round")
+    folder, candidates = _candidates(candidate, task, weights, set_, store)
     torch_device, limits, report = parse_device(device), Limits(seconds, states), list[dict[str, Any]]()
     terminal = _Terminal(out or folder, as_json)
-    for given in subjects:
-        one: Subject = subject_of(given) if isinstance(given, Record) else given
+
+    def results(one: Candidate) -> Iterator[tuple[Candidate, TaskTable, list[Result]]]:
+        """Of the network, and of its repaired twin if it is to have one."""
+        table = table_of(one.task, dead)
         with terminal.status(one.name) as on_status:
-            target = target_of(one.task, dead)
-            found = results_of(one.model, target, method, numbers, limits, torch_device, on_status)
-        report.append(terminal.show(one, target, found))
-        if repair and not any(result.rounded and result.outcome == "proved" for result in found):
-            rounding = numbers or FORMATS[0]
+            found = results_of(one.model, table, method, numbers, limits, torch_device, on_status)
+        yield one, table, found
+        if repair and not any(result.outcome == "proved" and result.length is None for result in found):
             with terminal.status(one.name) as on_status:
-                one = repaired(one, target, rounding, STEPS, limits, on_status)
-                found = results_of(one.model, target, "closure", rounding, limits, torch_device, on_status)
-            report.append(terminal.show(one, target, found))
+                twin = repaired(one, table, numbers or FORMATS[0], STEPS, limits, on_status)
+                found = results_of(twin.model, table, "exhaustive", None, limits, torch_device, on_status)
+            yield twin, table, found
+
+    for given in candidates:
+        try:
+            one: Candidate = candidate_of(given) if isinstance(given, Record) else given
+            report += [terminal.show(*result) for result in results(one)]
+        except BadInput as error:
+            if len(candidates) == 1:
+                raise
+            terminal.progress.print(f"left out: {given.model} on {given.task}: {error}", markup=False)
     if as_json:
         print_json({"certified": report})
 
@@ -123,22 +134,22 @@ class _Terminal:
                 f"{status.waiting:,} waiting, {status.seconds:.0f} s"
             )
 
-    def show(self, subject: Subject, target: Target, found: list[Result]) -> dict[str, Any]:
+    def show(self, candidate: Candidate, table: TaskTable, found: list[Result]) -> dict[str, Any]:
         """Check and keep the results of one network, print them, and return them as plain data."""
         from assay.certify.runs import certified, keep
 
-        with self.progress.status(f"{subject.name}: checking"):
-            results = [certified(subject, target, result, self.folder) for result in found]
-        keep(subject, results)
+        with self.progress.status(f"{candidate.name}: checking"):
+            results = [certified(candidate, table, result, self.folder) for result in found]
+        keep(candidate, results)
         if not self.as_json:
-            self.out.print(f"{subject.name}{f' ({target.note})' if target.note else ''}", markup=False)
+            self.out.print(f"{candidate.name}{f' ({table.note})' if table.note else ''}", markup=False)
             for result in results:
                 self._print(result)
         return {
-            "digest": subject.record.digest if subject.record else "",
-            "model": subject.architecture.name,
-            "task": subject.task.kind,
-            "note": target.note,
+            "digest": candidate.record.digest if candidate.record else "",
+            "model": candidate.architecture.name,
+            "task": candidate.task.kind,
+            "note": table.note,
             "results": [result.plain() for result in results],
         }
 
@@ -152,25 +163,25 @@ class _Terminal:
             self.out.print(f"    certificate: {self.folder / result.certificate}", markup=False)
 
 
-def _subjects(
-    subject: str, task: str | None, weights: Path | None, set_: list[str] | None, store: Path
+def _candidates(
+    candidate: str, task: str | None, weights: Path | None, set_: list[str] | None, store: Path
 ) -> tuple[Path, list[Any]]:
     """The folder of the certificates, and the runs or the module."""
-    from assay.certify.runs import module_subject, run_of, runs_of
+    from assay.certify.runs import module_candidate, run_of, runs_of
 
-    if Path(subject).exists():
-        path = Path(subject)
+    if Path(candidate).exists():
+        path = Path(candidate)
         folder = path / "certificates" if path.is_dir() else path.with_name("certificates")
         return folder, list(runs_of(path, task))
-    if ":" in subject:
+    if ":" in candidate:
         if weights is None or task is None:
-            raise BadInput(f"{subject} is a module: give its weights with --weights FILE and its task with --task")
-        return Path("certificates"), [module_subject(subject, task, weights, settings(set_ or []))]
+            raise BadInput(f"{candidate} is a module: give its weights with --weights FILE and its task with --task")
+        return Path("certificates"), [module_candidate(candidate, task, weights, settings(set_ or []))]
     if weights is not None or set_:
         raise BadInput("--weights and --set are for a module:Class; a run has its own weights and options")
-    record = run_of(store, subject)
+    record = run_of(store, candidate)
     if task not in (None, record.task):
-        raise BadInput(f"{subject} is a run on {record.task}, not on {task}; leave --task out")
+        raise BadInput(f"{candidate} is a run on {record.task}, not on {task}; leave --task out")
     return store / "certificates", [record]
 
 

@@ -18,7 +18,7 @@ from assay.certify.methods import certify
 from assay.certify.runs import check_file
 from assay.certify.seal import sealed, unsealed
 from assay.certify.search import Limits
-from assay.certify.target import target_of
+from assay.certify.table import table_of
 from assay.cli import app
 from assay.description import BadInput
 from assay.lab.weights import load_model, serialize
@@ -32,7 +32,7 @@ from assay.tasks import named_task
 from .modules import Sign
 
 PARITY = named_task("parity")
-TARGET = target_of(PARITY)
+TABLE = table_of(PARITY)
 SHORT = Limits(seconds=5, states=2000)
 PROOF, WORD = 0, 1
 
@@ -42,9 +42,9 @@ def certificates(folder: Path) -> tuple[Path, Path]:
     paths = folder / "proof", folder / "word"
     for path, decay, outcome in zip(paths, (1.0, 0.5), ("proved", "refuted"), strict=True):
         model = Sign(3, 0, 2, decay=decay)
-        (result,) = certify(model, TARGET, "closure", "fixed:2.6", SHORT)
+        (result,) = certify(model, TABLE, "closure", "fixed:2.6", SHORT)
         assert result.outcome == outcome
-        path.write_bytes(certificate(result, model, Foreign.of(Sign), PARITY, TARGET))
+        path.write_bytes(certificate(result, model, Foreign.of(Sign), PARITY, TABLE))
     return paths
 
 
@@ -140,10 +140,10 @@ def test_the_checker_reaches_the_same_pairs_as_the_prover(tmp_path: Path, model:
     network: Any = architecture.build(*task.shape, Rng.seeded(1))
     with torch.no_grad():
         network.read_out.bias.copy_(torch.tensor([-99.0, 99.0]))
-    (result,) = certify(network, target_of(task), "closure", "fixed:3.1", SHORT)
+    (result,) = certify(network, table_of(task), "closure", "fixed:3.1", SHORT)
     assert result.outcome == "proved"
     path = tmp_path / "proof"
-    path.write_bytes(certificate(result, network, architecture, task, target_of(task)))
+    path.write_bytes(certificate(result, network, architecture, task, table_of(task)))
     assert check_file(path)[0] == ""
 
 
@@ -209,6 +209,8 @@ def test_a_repaired_network_is_a_run_of_its_own(tmp_path: Path, monkeypatch: pyt
         ("RUN --method magic", "--method magic is not valid"),
         ("RUN --task cyclic", "is a run on parity, not on cyclic"),
         ("RUN --weights x", "a run has its own weights"),
+        ("RUN --method lasso --format fixed:6.4", "--format is for the methods closure and auto"),
+        ("RUN --method exhaustive --repair --format fixed:6.4", "exhaustive does not round"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path: Path, arguments: str, message: str):
@@ -216,6 +218,18 @@ def test_bad_input_is_one_line(tmp_path: Path, arguments: str, message: str):
     words = arguments.replace("RUN", record.digest).replace("STORE", str(tmp_path / "store")).split()
     with pytest.raises(BadInput, match=message):
         app(["certify", *words, "--store", str(tmp_path / "store")], standalone_mode=False)
+
+
+def test_runs_that_cannot_be_certified_are_left_out_of_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    small_store(tmp_path / "store")
+    spec = run_spec("dyck-1", "gru", model_options={"width": 2})
+    module = spec.model.build(*spec.task.shape, Rng.seeded(0))
+    counter = Record(digest=spec.digest, spec=spec.plain(), verdict="solved", stopped="solved")
+    Store.open(tmp_path / "store").add(counter.with_weights(serialize(module)))
+    app(["certify", str(tmp_path / "store"), "--method", "exhaustive", "--json"], standalone_mode=False)
+    printed = capsys.readouterr()
+    assert [found["task"] for found in json.loads(printed.out)["certified"]] == ["parity"]
+    assert "left out: gru on dyck-1: dyck-1 has no finite automaton" in " ".join(printed.err.split())
 
 
 def test_a_record_without_weights_is_bad_input(tmp_path: Path):

@@ -13,7 +13,7 @@ from assay.certify import search as search_module
 from assay.certify.machine import StateMachine, wrong
 from assay.certify.methods import by_closure, by_exhaustion, by_lassos, by_linear, certify
 from assay.certify.search import Limits, PairSet, search
-from assay.certify.target import LEFT_OUT, target_of
+from assay.certify.table import LEFT_OUT, table_of
 from assay.description import BadInput
 from assay.models import named_model
 from assay.rng import Rng
@@ -23,7 +23,7 @@ from assay.theory.registry import named_claim
 
 from .modules import BatchSign, Counting, Sign
 
-PARITY = target_of(named_task("parity"))
+PARITY = table_of(named_task("parity"))
 SHORT = Limits(seconds=5, states=20_000)
 ZEROS = (1, 1, 1, 1)  # 0^4
 
@@ -65,12 +65,12 @@ def test_auto_reports_every_rung_until_a_proof():
 
 def test_a_limit_leaves_the_length_that_is_complete():
     model: Any = named_model("lstm", width=4).build(3, 0, 2, Rng.seeded(0))
-    target = target_of(named_task("dfa", alphabet="ab", table=((0, 0),), accept=(0,)))  # every answer is 1
+    table = table_of(named_task("dfa", alphabet="ab", table=((0, 0),), accept=(0,)))  # every answer is 1
     with torch.no_grad():
         model.read_out.bias.copy_(torch.tensor([-9.0, 9.0]))
-    result = by_exhaustion(model, target, Limits(60, 1000))
+    result = by_exhaustion(model, table, Limits(60, 1000))
     assert (result.outcome, result.length) == ("proved", 9)  # 2^10 - 1 pairs are not more than the limit, 2^11 - 1 are
-    assert by_closure(model, target, "fixed:4.20", Limits(60, 1000)).outcome == "open"
+    assert by_closure(model, table, "fixed:4.20", Limits(60, 1000)).outcome == "open"
 
 
 def test_lassos_are_settled_for_every_number_of_repetitions():
@@ -101,7 +101,7 @@ def test_a_state_that_grows_has_only_some_methods():
 def test_a_format_that_is_too_coarse_is_bad_input():
     with pytest.raises(BadInput, match=r"fixed:0\.0 is too coarse: rounded, the model is wrong on '0' already"):
         certify(sign(), PARITY, "closure", "fixed:0.0")  # 1 saturates at 0
-    two_bs = target_of(named_task("dfa", alphabet="ab", table=((0, 1), (1, 2), (2, 2)), accept=(2,)))
+    two_bs = table_of(named_task("dfa", alphabet="ab", table=((0, 1), (1, 2), (2, 2)), accept=(2,)))
     with pytest.raises(BadInput, match=r"fixed:0\.0 is too coarse: every state is rounded to the same"):
         certify(sign(threshold=0.5), two_bs, "closure", "fixed:0.0")
     with pytest.raises(BadInput, match="not float16"):
@@ -155,24 +155,24 @@ def test_learning_is_conditional_and_finds_wrong_words():
 
 def test_dead_prefixes_are_left_out_unless_asked_for():
     task = named_task("abab")
-    assert target_of(task).moves.tolist() == [[1, LEFT_OUT], [LEFT_OUT, 2], [3, LEFT_OUT], [LEFT_OUT, 0]]
-    assert target_of(task, dead=True).answers.tolist() == [1, 0, 2, 0, 0]
+    assert table_of(task).moves.tolist() == [[1, LEFT_OUT], [LEFT_OUT, 2], [3, LEFT_OUT], [LEFT_OUT, 0]]
+    assert table_of(task, dead=True).answers.tolist() == [1, 0, 2, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["bounded-dyck", "modular-arithmetic", "s3", "flip-flop", "abab", "even-a"])
 def test_the_table_is_the_oracle(name: str):
     task = named_task(name)
-    target = target_of(task, dead=True)
+    table = table_of(task, dead=True)
     for length in range(1, 5):
         words = torch.tensor(list(itertools.product(range(1, len(task.symbols) + 1), repeat=length)))[:500]
         for word, answer in zip(words.tolist(), task.solve(words)[:, -1].tolist(), strict=True):
             asked = task.answer_positions == "everywhere" or task.fits(length)
-            assert int(target.answers[target.walk(tuple(word))]) == (answer if asked else IGNORE)
+            assert int(table.answers[table.walk(tuple(word))]) == (answer if asked else IGNORE)
 
 
 def test_a_task_without_an_automaton_is_bad_input():
     with pytest.raises(BadInput, match="dyck-1 has no finite automaton"):
-        target_of(named_task("dyck-1"))
+        table_of(named_task("dyck-1"))
 
 
 # -- sets of pairs -----------------------------------------------------------------------------------------------------

@@ -8,13 +8,13 @@ from torch import nn
 from assay.certify.machine import BLOCK
 from assay.certify.result import Result
 from assay.certify.seal import sealed
-from assay.certify.target import Target
+from assay.certify.table import TaskTable
 from assay.lab.provenance import provenance
 from assay.models.skeleton import Architecture
 from assay.tasks.task import Task
 
 
-def certificate(result: Result, model: nn.Module, architecture: Architecture, task: Task, target: Target) -> bytes:
+def certificate(result: Result, model: nn.Module, architecture: Architecture, task: Task, table: TaskTable) -> bytes:
     """The bytes of a certificate, which `assay check` can check alone."""
     origin = provenance(torch.device("cpu"))
     statement = {
@@ -30,9 +30,9 @@ def certificate(result: Result, model: nn.Module, architecture: Architecture, ta
         "pairs_sha256": result.pairs_digest,
         "word": list(result.word),
         "detail": result.detail,
-        "left_out": target.note,
+        "left_out": table.note,
         "commit": origin["commit"],
         "versions": origin["versions"],
     }
     tensors = {f"weights.{name}": value.cpu().clone().contiguous() for name, value in model.state_dict().items()}
-    return sealed(statement, tensors | {"moves": target.moves.cpu(), "answers": target.answers.cpu()})
+    return sealed(statement, tensors | {"moves": table.moves.cpu(), "answers": table.answers.cpu()})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from assay.certify.machine import StateMachine, wrong
 from assay.certify.search import Limits, OnStatus, SearchStatus
-from assay.certify.target import LEFT_OUT, Target
+from assay.certify.table import LEFT_OUT, TaskTable
 from assay.tasks.probes import short_lassos
 from assay.tasks.words import Lasso
 
@@ -33,7 +33,7 @@ class LassoOutcome:
 
 
 def run_lassos(
-    machine: StateMachine, target: Target, limits: Limits | None = None, on_status: OnStatus = lambda _: None
+    machine: StateMachine, table: TaskTable, limits: Limits | None = None, on_status: OnStatus = lambda _: None
 ) -> LassoOutcome:
     """Run every lasso until it is settled, wrong, or the time is over.
 
@@ -41,7 +41,7 @@ def run_lassos(
     however long it takes to begin.
     """
     limits, begin = limits or Limits(), time.perf_counter()
-    words = short_lassos(target.moves.shape[1], lambda found: [lasso for lasso in found if _inside(lasso, target)])
+    words = short_lassos(table.moves.shape[1], lambda found: [lasso for lasso in found if _inside(lasso, table)])
     tokens = _tables(words)
     access = torch.tensor([len(lasso.access) for lasso in words])
     loop = torch.tensor([len(lasso.loop) for lasso in words])
@@ -52,10 +52,10 @@ def run_lassos(
     while len(rows) and time.perf_counter() - begin < limits.seconds:
         place = torch.where(length < access, length, access + (length - access) % loop)
         token = tokens[rows, place]
-        states = target.moves[states, token - 1]
+        states = table.moves[states, token - 1]
         inside = states != LEFT_OUT
         logits, codes = machine.step(codes, token)
-        is_wrong = inside & wrong(logits, target.answers[states.clamp(min=0)])
+        is_wrong = inside & wrong(logits, table.answers[states.clamp(min=0)])
         length += 1
         if is_wrong.any():
             shortest = shortest or words[int(rows[is_wrong][0])].word(length)
@@ -75,8 +75,8 @@ def run_lassos(
     return LassoOutcome(len(words), settled, bad, len(rows), length, shortest)
 
 
-def _inside(lasso: Lasso, target: Target) -> bool:
-    return target.walk(lasso.word(LOOK_AHEAD)) != LEFT_OUT
+def _inside(lasso: Lasso, table: TaskTable) -> bool:
+    return table.walk(lasso.word(LOOK_AHEAD)) != LEFT_OUT
 
 
 def _tables(words: list[Lasso]) -> Tensor:

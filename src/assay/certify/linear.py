@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from assay.certify.machine import StateMachine, wrong
 from assay.certify.search import Limits, OnStatus, SearchStatus
-from assay.certify.target import LEFT_OUT, Target
+from assay.certify.table import LEFT_OUT, TaskTable
 from assay.description import BadInput
 from assay.rng import Rng
 from assay.tasks.probes import short_lassos
@@ -80,19 +80,17 @@ def _random(size: int) -> Float[Tensor, "4 size"]:
 
 
 def first_wrong_lengths(
-    model: nn.Module, target: Target, limits: Limits, on_status: OnStatus = lambda _: None
+    model: nn.Module, table: TaskTable, limits: Limits, on_status: OnStatus = lambda _: None
 ) -> LinearOutcome:
     """Compute, for every short lasso, the first length with a wrong answer; returns the least of them."""
-    begin, maps = time.perf_counter(), AffineMaps(model, target.moves.shape[1])
-    lassos = short_lassos(
-        target.moves.shape[1], lambda found: [x for x in found if target.walk(x.word(16)) != LEFT_OUT]
-    )
+    begin, maps = time.perf_counter(), AffineMaps(model, table.moves.shape[1])
+    lassos = short_lassos(table.moves.shape[1], lambda found: [x for x in found if table.walk(x.word(16)) != LEFT_OUT])
     best = LinearOutcome(len(lassos), maps.machine.width)
     for number, lasso in enumerate(lassos):
         if time.perf_counter() - begin > limits.seconds:
             break
         on_status(SearchStatus(best.length or 0, number, len(lassos) - number, time.perf_counter() - begin))
-        length = _first_wrong(maps, target, lasso)
+        length = _first_wrong(maps, table, lasso)
         if length is not None and (best.length is None or length < best.length):
             absolute = torch.linalg.eigvals(maps.of(lasso.loop)[:-1, :-1]).abs()
             decaying = absolute[absolute < 1 - ONE]
@@ -101,34 +99,34 @@ def first_wrong_lengths(
     return best
 
 
-def run_lasso(model: nn.Module, target: Target, lasso: Lasso, longest: int, seconds: float) -> int | None:
+def run_lasso(model: nn.Module, table: TaskTable, lasso: Lasso, longest: int, seconds: float) -> int | None:
     """The first wrong length of a lasso when the float32 model itself runs it; None if there is none to `longest`."""
     machine, begin, state = StateMachine(model, "float32"), time.perf_counter(), 0
     codes = machine.start()
     for length, token in enumerate(lasso.word(longest), start=1):
-        state = int(target.moves[state, token - 1])
+        state = int(table.moves[state, token - 1])
         logits, codes = machine.step(codes, torch.tensor([token]))
-        if bool(wrong(logits, target.answers[[state]]).any()):
+        if bool(wrong(logits, table.answers[[state]]).any()):
             return length
         if time.perf_counter() - begin > seconds:
             break
     return None
 
 
-def _first_wrong(maps: AffineMaps, target: Target, lasso: Lasso) -> int | None:
+def _first_wrong(maps: AffineMaps, table: TaskTable, lasso: Lasso) -> int | None:
     """The first wrong length of a lasso after its access word; repetitions above the listed ones are bisected."""
     loop = maps.of(lasso.loop)
     states, power = maps.start() @ maps.of(lasso.access), loop
     while len(states) < REPETITIONS:
         states, power = torch.cat([states, states @ power]), power @ power
-    task_states = _task_states(target, lasso, REPETITIONS)
-    bad = _wrong(maps, target, lasso, states, task_states)
+    task_states = _task_states(table, lasso, REPETITIONS)
+    bad = _wrong(maps, table, lasso, states, task_states)
     if bad.any():
         repetition, place = (int(i) for i in bad.nonzero()[0])
         return len(lasso.access) + repetition * len(lasso.loop) + place + 1
     low, high = REPETITIONS - 1, None
     for exponent in range(REPETITIONS.bit_length(), DOUBLINGS + 1):
-        if _wrong_at(maps, target, lasso, states[:1], 1 << exponent):
+        if _wrong_at(maps, table, lasso, states[:1], 1 << exponent):
             high = 1 << exponent
             break
         low = 1 << exponent
@@ -136,39 +134,39 @@ def _first_wrong(maps: AffineMaps, target: Target, lasso: Lasso) -> int | None:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _wrong_at(maps, target, lasso, states[:1], middle) else (middle, high)
+        low, high = (low, middle) if _wrong_at(maps, table, lasso, states[:1], middle) else (middle, high)
     return len(lasso.access) + (high + 1) * len(lasso.loop)
 
 
-def _wrong_at(maps: AffineMaps, target: Target, lasso: Lasso, first: Tensor, repetitions: int) -> bool:
+def _wrong_at(maps: AffineMaps, table: TaskTable, lasso: Lasso, first: Tensor, repetitions: int) -> bool:
     """Whether an answer is wrong in the loop after so many repetitions."""
     state = first @ torch.linalg.matrix_power(maps.of(lasso.loop), repetitions)
-    task_state = _task_states(target, lasso, repetitions + 1, last_only=True)
-    return bool(_wrong(maps, target, lasso, state, task_state).any())
+    task_state = _task_states(table, lasso, repetitions + 1, last_only=True)
+    return bool(_wrong(maps, table, lasso, state, task_state).any())
 
 
-def _task_states(target: Target, lasso: Lasso, count: int, last_only: bool = False) -> Tensor:
+def _task_states(table: TaskTable, lasso: Lasso, count: int, last_only: bool = False) -> Tensor:
     """The task's states at the beginning of repetitions 0 to count - 1 of the loop, or of the last of them alone."""
     place: dict[int, int] = {}
     states: list[int] = []
-    state = target.walk(lasso.access)
+    state = table.walk(lasso.access)
     while state not in place:
         place[state] = len(states)
         states.append(state)
         for token in lasso.loop:
-            state = int(target.moves[state, token - 1])
+            state = int(table.moves[state, token - 1])
     lead = place[state]
     numbers = torch.tensor([count - 1]) if last_only else torch.arange(count)
     around = torch.where(numbers < lead, numbers, lead + (numbers - lead) % (len(states) - lead))
     return torch.tensor(states)[around]
 
 
-def _wrong(maps: AffineMaps, target: Target, lasso: Lasso, states: Tensor, task_states: Tensor) -> Tensor:
+def _wrong(maps: AffineMaps, table: TaskTable, lasso: Lasso, states: Tensor, task_states: Tensor) -> Tensor:
     """Where the answers in the loop are wrong, from states at its beginning: [repetitions, places]."""
     columns, numbers = [], states[:, :-1]
     for token in lasso.loop:
-        task_states = target.moves[task_states, token - 1]
+        task_states = table.moves[task_states, token - 1]
         parts = [maps.machine.unrounded_step(x, torch.full((len(x),), token)) for x in numbers.split(4096)]
-        columns.append(wrong(torch.cat([y for y, _ in parts]), target.answers[task_states]))
+        columns.append(wrong(torch.cat([y for y, _ in parts]), table.answers[task_states]))
         numbers = torch.cat([x for _, x in parts])
     return torch.stack(columns, dim=1)

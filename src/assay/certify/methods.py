@@ -14,7 +14,7 @@ from assay.certify.linear import NotLinear, first_wrong_lengths, run_lasso
 from assay.certify.machine import NotCarried, StateMachine, machine_of, wrong
 from assay.certify.result import Result
 from assay.certify.search import Limits, OnStatus, Search, SearchStatus, search
-from assay.certify.target import Target
+from assay.certify.table import TaskTable
 from assay.description import BadInput
 from assay.lab.evaluate import predict
 from assay.lab.execute import one_thread
@@ -26,7 +26,7 @@ FORMATS = ("fixed:6.4", "fixed:4.3", "fixed:4.2", "fixed:4.6")  # tried in this 
 
 def certify(
     model: nn.Module,
-    target: Target,
+    table: TaskTable,
     method: str = "auto",
     numbers: str | None = None,
     limits: Limits | None = None,
@@ -41,21 +41,21 @@ def certify(
     limits = limits or Limits()
     with one_thread():
         if method == "lasso":
-            return [by_lassos(model, target, limits, on_status)]
+            return [by_lassos(model, table, limits, on_status)]
         if method == "exhaustive":
-            return [by_exhaustion(model, target, limits, device, on_status)]
+            return [by_exhaustion(model, table, limits, device, on_status)]
         if method == "linear":
-            return [by_linear(model, target, limits, on_status)]
+            return [by_linear(model, table, limits, on_status)]
         if method == "learn":
-            return [by_learning(model, target, limits, on_status)]
+            return [by_learning(model, table, limits, on_status)]
         if method == "closure":
-            return [by_closure(model, target, numbers or FORMATS[0], limits, device, on_status)]
-        return _by_all(model, target, numbers, limits, device, on_status)
+            return [by_closure(model, table, numbers or FORMATS[0], limits, device, on_status)]
+        return _by_all(model, table, numbers, limits, device, on_status)
 
 
 def _by_all(
     model: nn.Module,
-    target: Target,
+    table: TaskTable,
     numbers: str | None,
     limits: Limits,
     device: torch.device | str,
@@ -63,18 +63,18 @@ def _by_all(
 ) -> list[Result]:
     eighth, results = replace(limits, seconds=limits.seconds / 8), list[Result]()
     attempts: list[Callable[[], Result]] = [
-        lambda: by_lassos(model, target, eighth, on_status),
-        lambda: by_exhaustion(model, target, eighth, device, on_status),
+        lambda: by_lassos(model, table, eighth, on_status),
+        lambda: by_exhaustion(model, table, eighth, device, on_status),
     ]
     formats = (numbers,) if numbers else FORMATS
     share = replace(limits, seconds=0.75 * limits.seconds / len(formats))
     attempts += [
-        lambda format=format: by_closure(model, target, format, share, device, on_status)  # type: ignore[misc]
+        lambda format=format: by_closure(model, table, format, share, device, on_status)  # type: ignore[misc]
         for format in formats
     ]
-    attempts.append(lambda: by_linear(model, target, eighth, on_status))
+    attempts.append(lambda: by_linear(model, table, eighth, on_status))
     if not machine_of(model, "float32").merges:  # no other method applies
-        attempts.append(lambda: by_learning(model, target, share, on_status))
+        attempts.append(lambda: by_learning(model, table, share, on_status))
     for attempt in attempts:
         try:
             results.append(attempt())
@@ -93,10 +93,10 @@ class TooCoarse(BadInput):
     """A format that has too few numbers for the model."""
 
 
-def by_lassos(model: nn.Module, target: Target, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
+def by_lassos(model: nn.Module, table: TaskTable, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
     """Every short lasso, for every number of repetitions; says nothing about other inputs."""
-    begin, machine = time.perf_counter(), _machine(model, "float32", "lasso", target)
-    found = run_lassos(machine, target, limits, _named(on_status, "lasso"))
+    begin, machine = time.perf_counter(), _machine(model, "float32", "lasso", table)
+    found = run_lassos(machine, table, limits, _named(on_status, "lasso"))
     settled = f"{found.settled:,} of {found.lassos:,} lassos are right for every number of repetitions"
     rest = f", {found.wrong:,} are wrong" * bool(found.wrong)
     rest += f", {found.open:,} are open after {found.length:,} tokens" * bool(found.open)
@@ -113,30 +113,30 @@ def by_lassos(model: nn.Module, target: Target, limits: Limits, on_status: OnSta
 
 def by_exhaustion(
     model: nn.Module,
-    target: Target,
+    table: TaskTable,
     limits: Limits,
     device: torch.device | str = "cpu",
     on_status: OnStatus = lambda _: None,
 ) -> Result:
     """Every input up to a length, as far as the limits allow. The carried state is not rounded."""
     machine = machine_of(model, "float32", device)
-    machine.require_independent_rows(target.moves.shape[1])
-    found = search(machine, target, limits, on_status=_named(on_status, "exhaustive"))
+    machine.require_independent_rows(table.moves.shape[1])
+    found = search(machine, table, limits, on_status=_named(on_status, "exhaustive"))
     return replace(_searched("exhaustive", machine.numbers, found), carried=machine.merges)
 
 
-def by_linear(model: nn.Module, target: Target, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
+def by_linear(model: nn.Module, table: TaskTable, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
     """The first wrong length of every short lasso, computed from the affine maps of the tokens, then run."""
     begin = time.perf_counter()
-    _machine(model, "float32", "linear", target)
-    found = first_wrong_lengths(model, target, limits, _named(on_status, "linear"))
+    _machine(model, "float32", "linear", table)
+    found = first_wrong_lengths(model, table, limits, _named(on_status, "linear"))
     maps = f"affine maps of {found.numbers} numbers, {found.lassos} lassos"
     result = Result(
         "linear", "open", "float32", f"{maps}: none is computed to be wrong; nothing is said of other inputs"
     )
     if found.lasso and found.length:
         left = limits.seconds - (time.perf_counter() - begin)
-        actual = run_lasso(model, target, found.lasso, found.length + found.length // 4 + 64, max(left, 1.0))
+        actual = run_lasso(model, table, found.lasso, found.length + found.length // 4 + 64, max(left, 1.0))
         decay = f", where the largest eigenvalue below 1 is {found.eigenvalue:.6f}" if found.eigenvalue else ""
         detail = f"{maps}: computed to be wrong first at length {found.length:,}{decay}; "
         if actual:
@@ -148,7 +148,7 @@ def by_linear(model: nn.Module, target: Target, limits: Limits, on_status: OnSta
     return replace(result, seconds=time.perf_counter() - begin)
 
 
-def by_learning(model: nn.Module, target: Target, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
+def by_learning(model: nn.Module, table: TaskTable, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
     """The automaton that the model is on short inputs; it is the task's if the model has at most m states."""
     from assay.extract.learning import learn_automaton  # imports aalpy
 
@@ -157,38 +157,38 @@ def by_learning(model: nn.Module, target: Target, limits: Limits, on_status: OnS
     def show(words: int, states: int) -> None:
         on_status(SearchStatus(0, states, words, time.perf_counter() - begin))
 
-    found = learn_automaton(lambda words: predict(model, words), target.task, seconds=limits.seconds, on_progress=show)
+    found = learn_automaton(lambda words: predict(model, words), table.task, seconds=limits.seconds, on_progress=show)
     result = Result("learn", "conditional" if found.equal and found.bound else "open", "float32", found.statement)
     if found.difference:
         word = tuple(found.difference.word)
-        carried = isinstance(machine_of(model, "float32"), StateMachine) and not _right_unrounded(model, target, word)
+        carried = isinstance(machine_of(model, "float32"), StateMachine) and not _right_unrounded(model, table, word)
         result = replace(result, outcome="refuted", word=word, length=len(word), carried=carried)
     return replace(result, states=found.states, seconds=time.perf_counter() - begin)
 
 
 def by_closure(
     model: nn.Module,
-    target: Target,
+    table: TaskTable,
     numbers: str,
     limits: Limits,
     device: torch.device | str = "cpu",
     on_status: OnStatus = lambda _: None,
 ) -> Result:
     """Every pair of state and task state that the rounded machine can reach."""
-    machine, on_status = _machine(model, numbers, "closure", target), _named(on_status, f"closure {numbers}")
+    machine, on_status = _machine(model, numbers, "closure", table), _named(on_status, f"closure {numbers}")
     found = None
     if torch.device(device).type != "cpu":
-        on_device = search(StateMachine(model, numbers, device), target, limits, on_status=on_status)
+        on_device = search(StateMachine(model, numbers, device), table, limits, on_status=on_status)
         if not on_device.closed and not on_device.word:
             found = on_device
         limits = Limits(seconds=torch.inf, states=2 * on_device.pairs)  # the CPU repeats what the device found
-    found = found or search(machine, target, limits, on_status=on_status)
+    found = found or search(machine, table, limits, on_status=on_status)
     result = _searched("closure", numbers, found)
     if found.word:
-        _require_fineness(model, target, numbers, found)
-        if _right_unrounded(model, target, found.word):
+        _require_fineness(model, table, numbers, found)
+        if _right_unrounded(model, table, found.word):
             result = replace(result, detail=f"{result.detail}; without rounding, the model is right on this word")
-    elif found.closed and machine.slack < torch.inf:
+    elif found.closed and machine.slack < torch.inf and not getattr(model, "state_change", None):
         detail = f"{result.detail}; no carried number came closer than {machine.slack:.1e} to another rounding"
         result = replace(result, detail=detail)
     return result
@@ -198,12 +198,12 @@ def _named(on_status: OnStatus, method: str) -> OnStatus:
     return lambda status: on_status(status._replace(method=method))
 
 
-def _machine(model: nn.Module, numbers: str, method: str, target: Target) -> StateMachine:
+def _machine(model: nn.Module, numbers: str, method: str, table: TaskTable) -> StateMachine:
     try:
         machine = StateMachine(model, numbers)
     except NotCarried as error:
         raise NotCarried(f"{error}: method {method} does not apply; exhaustive and learn do") from None
-    machine.require_independent_rows(target.moves.shape[1])
+    machine.require_independent_rows(table.moves.shape[1])
     return machine
 
 
@@ -224,21 +224,21 @@ def _searched(method: str, numbers: str, found: Search) -> Result:
     return Result(method, "proved" if bounded else "open", numbers, detail, length=found.length, **common)  # type: ignore[arg-type]
 
 
-def _require_fineness(model: nn.Module, target: Target, numbers: str, found: Search) -> None:
+def _require_fineness(model: nn.Module, table: TaskTable, numbers: str, found: Search) -> None:
     """Raise TooCoarse if rounding itself, not a long input, makes the answers wrong."""
     states, word = found.rows[:, :-1], found.word or ()
-    if not _right_unrounded(model, target, word):
+    if not _right_unrounded(model, table, word):
         return
     if len(word) == 1:
-        shown = readable(word, target.symbols)
+        shown = readable(word, table.symbols)
         raise TooCoarse(f"{numbers} is too coarse: rounded, the model is wrong on '{shown}' already; use more bits")
     if bool((states == states[0]).all()):
         raise TooCoarse(f"{numbers} is too coarse: every state is rounded to the same numbers; use more bits")
 
 
-def _right_unrounded(model: nn.Module, target: Target, word: tuple[int, ...]) -> bool:
+def _right_unrounded(model: nn.Module, table: TaskTable, word: tuple[int, ...]) -> bool:
     machine, logits = StateMachine(model, "float32"), torch.zeros(1, 1)
     codes = machine.start()
     for token in word:
         logits, codes = machine.step(codes, torch.tensor([token]))
-    return not bool(wrong(logits, target.answers[[target.walk(word)]]).any())
+    return not bool(wrong(logits, table.answers[[table.walk(word)]]).any())

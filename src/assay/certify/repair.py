@@ -11,10 +11,10 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from assay.certify.methods import TooCoarse, by_closure
-from assay.certify.runs import Subject
+from assay.certify.methods import by_exhaustion
+from assay.certify.runs import Candidate
 from assay.certify.search import Limits, OnStatus, SearchStatus
-from assay.certify.target import LEFT_OUT, Target
+from assay.certify.table import LEFT_OUT, TaskTable
 from assay.description import BadInput
 from assay.lab.execute import one_thread, tested_record
 from assay.models import read_model
@@ -52,41 +52,50 @@ class Repaired(Architecture):
 
 
 def repair(
-    subject: Subject, target: Target, numbers: str, steps: int, limits: Limits, on_status: OnStatus = lambda _: None
-) -> Subject:
+    candidate: Candidate,
+    table: TaskTable,
+    numbers: str,
+    steps: int,
+    limits: Limits,
+    on_status: OnStatus = lambda _: None,
+) -> Candidate:
     """A run of its own: the same network, trained on with a rounded state until it is proved or the steps are over."""
-    if subject.record is None or not isinstance(subject.architecture, Stack):
+    if candidate.record is None or not isinstance(candidate.architecture, Stack):
         raise BadInput("only a stored run of one of Assay's models can be repaired")
-    change = {"name": f"{subject.architecture.name}-repaired", "state": StateChange(numbers=numbers)}
-    stack = subject.architecture.model_copy(update=change)
-    description = Repaired(name=stack.name, parent=subject.record.digest, model=stack, steps=steps)
-    module: Any = description.build(*subject.task.shape, Rng.seeded(0))
-    module.load_state_dict(subject.model.state_dict())
+    noise = _noise(numbers)
+    change = {"name": f"{candidate.architecture.name}-repaired", "state": StateChange(numbers=numbers)}
+    stack = candidate.architecture.model_copy(update=change)
+    description = Repaired(name=stack.name, parent=candidate.record.digest, model=stack, steps=steps)
+    module: Any = description.build(*candidate.task.shape, Rng.seeded(0))
+    module.load_state_dict(candidate.model.state_dict())
     begin, taken = time.perf_counter(), 0
-    batch = _batches(subject.task, target, description.longest)
+    batch = _batches(candidate.task, table, description.longest)
     optimizer = torch.optim.AdamW(module.parameters(), lr=description.lr, weight_decay=0.0)
     with one_thread():
         for taken in range(TRY_EVERY, steps + TRY_EVERY, TRY_EVERY):
             module.train()
             for step in range(taken - TRY_EVERY, taken):
                 optimizer.zero_grad()
-                _loss(module, *batch(step), noise=_noise(numbers)).backward()
+                _loss(module, *batch(step), noise).backward()
                 nn.utils.clip_grad_norm_(module.parameters(), 1.0)
                 optimizer.step()
             on_status(SearchStatus(0, 0, steps - taken, time.perf_counter() - begin, "repair"))
-            if _closes(module.eval(), target, numbers, limits, on_status):
+            result = by_exhaustion(module.eval(), table, limits, on_status=on_status)  # the model rounds by itself
+            if result.outcome == "proved" and result.length is None:
                 break
         seconds = time.perf_counter() - begin
         made = description.model_copy(update={"steps": taken}).plain()
-        spec = RunSpec(**subject.record.spec | {"model": made})
+        spec = RunSpec(**candidate.record.spec | {"model": made})
         record = tested_record(spec, module, taken, seconds, torch.device("cpu"))
-    return Subject(module.eval(), stack, subject.task, record, subject.store)
+    return Candidate(module.eval(), stack, candidate.task, record, candidate.store)
 
 
 def _noise(numbers: str) -> float:
     """Two units of a fixed-point format."""
     form = read_format(numbers)
-    return 2.0 ** (1 - form.fraction) if isinstance(form, Fixed) else 0.0
+    if not isinstance(form, Fixed):
+        raise BadInput(f"a network is repaired for a fixed-point format, as fixed:6.4; not for {numbers}")
+    return 2.0 ** (1 - form.fraction)
 
 
 def _loss(module: Any, inputs: Tensor, targets: Tensor, noise: float) -> Tensor:
@@ -114,18 +123,11 @@ def _disturbed(x: Tensor, rng: Rng, noise: float) -> Tensor:
     return torch.cat([x[:half], x[half:] + noise * (2 * uniform - 1)])
 
 
-def _closes(module: nn.Module, target: Target, numbers: str, limits: Limits, on_status: OnStatus) -> bool:
-    try:
-        return by_closure(module, target, numbers, limits, on_status=on_status).outcome == "proved"
-    except TooCoarse:  # not yet fit for these numbers
-        return False
-
-
-def _batches(task: Task, target: Target, longest: int) -> Callable[[int], tuple[Tensor, Tensor]]:
+def _batches(task: Task, table: TaskTable, longest: int) -> Callable[[int], tuple[Tensor, Tensor]]:
     """Inputs and targets of a step: random inputs of all lengths to `longest`, and lassos."""
     lengths = torch.tensor(task.lengths(1, longest))
     words = [lasso.word(int(lengths[-1])) for lasso in short_lassos(len(task.symbols))]
-    lassos = rows_of(word for word in words if target.walk(word) != LEFT_OUT)
+    lassos = rows_of(word for word in words if table.walk(word) != LEFT_OUT)
 
     def batch(step: int) -> tuple[Tensor, Tensor]:
         rng = Rng.seeded(0, "repair", step)

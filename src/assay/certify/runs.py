@@ -14,7 +14,7 @@ from assay.certify.certificate import certificate
 from assay.certify.check import check
 from assay.certify.result import Result
 from assay.certify.seal import unsealed
-from assay.certify.target import Target
+from assay.certify.table import TaskTable
 from assay.description import BadInput, in_one_line
 from assay.lab.execute import one_thread
 from assay.lab.weights import load_model
@@ -28,7 +28,7 @@ from assay.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class Subject:
+class Candidate:
     """A trained model and its task, with the record of its run if there is one."""
 
     model: nn.Module
@@ -63,34 +63,34 @@ def runs_of(store: Path, task: str | None) -> list[Record]:
     return kept
 
 
-def subject_of(record: Record) -> Subject:
+def candidate_of(record: Record) -> Candidate:
     spec = RunSpec(**record.spec)
-    return Subject(load_model(record), spec.model, spec.task, record, record.origin)
+    return Candidate(load_model(record), spec.model, spec.task, record, record.origin)
 
 
-def module_subject(path: str, task: str, weights: Path, options: dict[str, dict[str, Any]]) -> Subject:
+def module_candidate(path: str, task: str, weights: Path, options: dict[str, dict[str, Any]]) -> Candidate:
     """A user's module with the weights of a safetensors file, or a named model."""
-    target, architecture = named_task(task, **options["task"]), named_model(path, **options["model"])
-    model = architecture.build(*target.shape, Rng.seeded(0, "initial"))
+    asked, architecture = named_task(task, **options["task"]), named_model(path, **options["model"])
+    model = architecture.build(*asked.shape, Rng.seeded(0, "initial"))
     try:
         model.load_state_dict(load_file(weights))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise BadInput(f"{weights} does not hold the weights of {path}: {in_one_line(error)}") from None
-    return Subject(model.eval(), architecture, target)
+    return Candidate(model.eval(), architecture, asked)
 
 
-def certified(subject: Subject, target: Target, result: Result, folder: Path) -> Certified:
+def certified(candidate: Candidate, table: TaskTable, result: Result, folder: Path) -> Certified:
     """A result with its certificate in a folder; the checker has to agree."""
     if not result.has_certificate:
-        return result.certified(target.symbols)
-    name = subject.record.digest if subject.record else subject.architecture.name.replace(":", "-")
+        return result.certified(table.symbols)
+    name = candidate.record.digest if candidate.record else candidate.architecture.name.replace(":", "-")
     file = f"{name}-{result.method}-{result.numbers.replace(':', '-')}.certificate"
-    data = certificate(result, subject.model, subject.architecture, subject.task, target)
+    data = certificate(result, candidate.model, candidate.architecture, candidate.task, table)
     write_synced(folder / file, data)
     problem = check_file(folder / file)[0]
     if problem:  # the prover has an error: never say more than the checker does
         raise RuntimeError(f"the checker contradicts the certificate {folder / file}: {problem}")
-    return result.certified(target.symbols, file)
+    return result.certified(table.symbols, file)
 
 
 def check_file(path: Path) -> tuple[str, str]:
@@ -108,11 +108,11 @@ def check_file(path: Path) -> tuple[str, str]:
         raise BadInput(f"{path} cannot be checked: {in_one_line(error)}") from None
 
 
-def keep(subject: Subject, results: list[Certified]) -> None:
+def keep(candidate: Candidate, results: list[Certified]) -> None:
     """Store the record of a run with new results, which replace older ones of the same method and numbers."""
-    record = subject.record
-    if record is None or subject.store is None or not subject.store.is_dir():
+    record = candidate.record
+    if record is None or candidate.store is None or not candidate.store.is_dir():
         return
     new = {(result.method, result.numbers) for result in results}
     kept = [result for result in record.certified if (result.method, result.numbers) not in new]
-    Store.create(subject.store).add(record.model_copy(update={"certified": (*kept, *results)}))
+    Store.create(candidate.store).add(record.model_copy(update={"certified": (*kept, *results)}))

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from assay.certify.machine import PrefixMachine, StateMachine, wrong
-from assay.certify.target import LEFT_OUT, Target
+from assay.certify.table import LEFT_OUT, TaskTable
 from assay.description import BadInput
 from assay.rng import Rng, mix
 
@@ -145,7 +145,7 @@ class _Parents:
 
 def search(
     machine: StateMachine | PrefixMachine,
-    target: Target,
+    table: TaskTable,
     limits: Limits | None = None,
     longest: int | None = None,
     on_status: OnStatus = lambda _: None,
@@ -155,8 +155,8 @@ def search(
     Where the machine carries its state, words that lead to the same pair are visited once.
     """
     limits, begin = limits or Limits(), time.perf_counter()
-    target = target.to(machine.device)
-    states, symbols = target.moves.shape
+    table = table.to(machine.device)
+    states, symbols = table.moves.shape
     if states > MOST_STATES:
         raise BadInput(f"the task's automaton has {states:,} states; at most {MOST_STATES:,} can be certified")
     pairs = PairSet(machine.width + 1, machine.code_dtype, machine.device)
@@ -180,13 +180,13 @@ def search(
             if count > limits.states:
                 return ended(stopped=f"the limit of {limits.states:,} pairs")
             here = slice(place, place + chunk)
-            following = target.moves[task_states[here]].flatten()
+            following = table.moves[task_states[here]].flatten()
             kept = (following != LEFT_OUT).nonzero()[:, 0]
             if not len(kept):
                 continue
             from_, token, following = kept // symbols + place, kept % symbols + 1, following[kept]
             logits, successors = machine.step(codes[from_], token)
-            bad = wrong(logits, target.answers[following]).nonzero()
+            bad = wrong(logits, table.answers[following]).nonzero()
             if len(bad):
                 first = int(bad[0])
                 return ended(word=(*parents.word(int(numbers[from_[first]])), int(token[first])))

@@ -1,4 +1,4 @@
-"""The target of a certificate: a task as a table of moves and of the answers that are demanded."""
+"""The table of a certificate: a task as a table of moves and of the answers that are demanded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LENGTHS = 64  # lengths that are compared to find a period in `Task.fits`
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class TaskTable:
     """`moves[state, symbol]` is the next state or LEFT_OUT, `answers[state]` the demanded answer or IGNORE.
 
     The start is state 0. No answer is demanded before the first token.
@@ -32,7 +32,7 @@ class Target:
     def symbols(self) -> tuple[str, ...]:
         return self.task.symbols
 
-    def to(self, device: torch.device) -> Target:
+    def to(self, device: torch.device) -> TaskTable:
         return replace(self, moves=self.moves.to(device), answers=self.answers.to(device))
 
     def walk(self, tokens: tuple[int, ...]) -> int:
@@ -45,7 +45,7 @@ class Target:
         return state
 
 
-def target_of(task: Task, dead: bool = False) -> Target:
+def table_of(task: Task, dead: bool = False) -> TaskTable:
     """The table of a task that has an automaton.
 
     Prefixes that no continuation brings into the language are left out unless `dead`. A task that asks at the end only
@@ -66,7 +66,7 @@ def target_of(task: Task, dead: bool = False) -> Target:
     else:
         start = machine.start
     moves, answers = _reachable(moves, answers, start)
-    return Target(moves, answers, task, "; ".join(notes))
+    return TaskTable(moves, answers, task, "; ".join(notes))
 
 
 def _with_lengths(
