@@ -53,11 +53,11 @@ def test_a_broken_twin_has_a_larger_automaton_and_the_right_shortest_difference(
 
 
 def test_a_mistake_beyond_the_bound_is_found_by_longer_words():
-    """Random words and the Wp-method do not find 1 0^25; a lasso does, and the machine has a state for each 0."""
-    twin = forgetful_parity(25)
+    """Random words and the Wp-method do not find 1 0^14; a lasso does, and the machine has a state for each 0."""
+    twin = forgetful_parity(14)
     learned = learn_automaton(twin.machine.answer, PARITY)
     assert learned.difference is not None
-    assert learned.statement == "differs from parity: the shortest known wrong word is 1 0^25 (answer 1, right is 0)"
+    assert learned.statement == "differs from parity: the shortest known wrong word is 1 0^14 (answer 1, right is 0)"
     assert difference(learned.machine, twin.machine) is None
     beyond = learn_automaton(forgetful_parity(120).machine.answer, PARITY)
     assert len(beyond.machine.moves) == 2

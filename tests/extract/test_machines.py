@@ -14,7 +14,7 @@ from assay.tasks.automaton import Dfa, Machine
 from assay.tasks.probes import rows_of
 from assay.tasks.task import IGNORE
 
-QUICK = settings(max_examples=50, deadline=None)
+QUICK = settings(max_examples=25, deadline=None)
 
 
 @st.composite

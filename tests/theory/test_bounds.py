@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from assay.description import BadInput
+from assay.models.causal import Causal
 from assay.models.registry import MODELS
 from assay.rng import Rng
 from assay.tasks import named_task
@@ -21,7 +23,7 @@ from assay.tasks.dyck import BoundedDyck
 from assay.tasks.equality import Disjointness, EqualityOne, EqualityRandom
 from assay.tasks.index_lookup import IndexLookup
 from assay.tasks.task import IGNORE, Task
-from assay.theory.bounds import claims, memories, witnesses
+from assay.theory.bounds import claims, memories, protocol, witnesses
 from assay.theory.bounds.information import (
     best_accuracy,
     bits_at_error,
@@ -35,7 +37,7 @@ from assay.theory.bounds.residuals import Unrolled, automaton, told_apart
 from assay.theory.bounds.sizes import Recipe
 from assay.theory.bounds.tables import Form, different, every_other, inferred, prefixes_told_apart, rank, ranks
 
-MODULES = ["information", "residuals", "tables", "witnesses", "claims", "memories", "sizes"]
+MODULES = ["information", "residuals", "tables", "witnesses", "protocol", "claims", "memories", "sizes"]
 FOLLOWING: list[tuple[str, dict[str, Any]]] = [
     ("parity", {}),
     ("even-a", {}),
@@ -305,6 +307,36 @@ def test_with_nothing_sent_no_model_goes_on(monkeypatch: pytest.MonkeyPatch):
     assert "lstm" in result.note
 
 
+def test_a_message_that_is_wrong_at_one_cut_is_seen(monkeypatch: pytest.MonkeyPatch):
+    right = memories.received
+    monkeypatch.setattr(
+        memories, "received", lambda blank, message, cut: blank if cut == 5 else right(blank, message, cut)
+    )
+    result = memories.RecurrentProtocol().check(6, inputs=4)
+    assert "lstm at 1 of 5 cuts" in result.note
+
+
+class Secretive(Causal):
+    """Parity, kept in an attribute beside a state of one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ones = torch.zeros(1)
+
+    def initial_state(self, batch: int) -> torch.Tensor:
+        return torch.zeros(batch, 1, dtype=torch.float64)
+
+    def step(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.ones = (self.ones + x - 1) % 2
+        return self.ones, state
+
+
+def test_a_model_that_keeps_something_beside_its_state_is_seen():
+    tokens = torch.tensor([[2, 1, 2, 2]])
+    one, other = Secretive(), Secretive()
+    assert memories.RecurrentProtocol().wrong_cuts(one, other, tokens)  # type: ignore[arg-type]
+
+
 def test_an_automaton_inferred_from_too_short_suffixes_is_caught():
     class Hasty(memories.DyckBits):
         suffixes = 1
@@ -312,6 +344,91 @@ def test_an_automaton_inferred_from_too_short_suffixes_is_caught():
     result = Hasty().check(20, inputs=200)
     assert "states, not 8" in result.note
     assert "random ones fail" in result.note
+
+
+# -- the protocol for one layer ------------------------------------------------------------------------------------
+
+
+class Coarse(claims.DisjointnessLayer):
+    """Means of values with 3 bits fewer than the error allows for."""
+
+    def run_protocol(self, layer: claims.Layer, tokens: torch.Tensor, scales: protocol.Scales) -> protocol.Outcome:
+        fewer = scales.value._replace(fraction=scales.value.fraction - 3)
+        return super().run_protocol(layer, tokens, replace(scales, value=fewer))
+
+
+class Talkative(claims.DyckLayer):
+    """Numbers of one bit more."""
+
+    def run_protocol(self, layer: claims.Layer, tokens: torch.Tensor, scales: protocol.Scales) -> protocol.Outcome:
+        symbols = len(self.task(layer.length).symbols)
+        more = protocol.agree_on_scales(layer.model, tokens.shape[1], symbols, layer.precision + 1)
+        return super().run_protocol(layer, tokens, more)
+
+
+class Unfit(claims.EqualityLayer):
+    """The explicit layer with too few bits for its numbers."""
+
+    def layers(self, length: int, rng: Rng) -> list[claims.Layer]:
+        return [layer._replace(precision=20) for layer in super().layers(length, rng)[-1:]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "failure"),
+    [
+        (Coarse, r"the protocol is off by \S+, more than"),
+        (Talkative, r"the protocol sends \d+ bits, more than \d+"),
+        (Unfit, "the protocol's answers are not the task's"),
+    ],
+)
+def test_a_protocol_with_too_few_or_too_many_bits_is_seen(kind: type[claims.OneLayerBound], failure: str):
+    result = kind().check(40, inputs=8)
+    assert not result.holds
+    assert re.search(failure, result.note), result.note
+
+
+def test_a_protocol_without_the_sums_of_exponentials_is_seen(monkeypatch: pytest.MonkeyPatch):
+    right = protocol.combined
+    monkeypatch.setattr(
+        protocol, "combined", lambda *both: right(*(one._replace(total=torch.ones_like(one.total)) for one in both))
+    )
+    assert "off by" in claims.DyckLayer().check(10, inputs=8).note
+
+
+def test_a_bound_above_what_the_protocol_sends_is_seen():
+    class TooMuch(claims.EqualityLayer):
+        def states(self, length: int) -> int:
+            return 1 << 2000
+
+    assert "bits solve the task: the bound is wrong" in TooMuch().check(10, inputs=8).note
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 31, 32, 33])
+def test_the_protocol_is_the_layer_up_to_rounding_for_any_partition(tokens: int):
+    model = claims.DyckLayer().random_layer(2 * tokens, 2, 8, "pre", Rng.seeded(tokens))
+    scales = protocol.agree_on_scales(model, tokens, 4, precision=24)
+    inputs = Rng.seeded(1).rows(8).integers(tokens, 4) + 1
+    heads, logits = protocol.direct(model, inputs)
+    torch.testing.assert_close(logits, model(inputs)[0][:, -1])
+    for seed in range(4):
+        first = Rng.seeded(seed, "parts").integers(tokens, 2) == 1
+        first[0], first[1] = seed % 2 == 0, seed % 2 == 1
+        outcome = protocol.run_protocol(model, inputs, first, scales)
+        assert not outcome.overflow
+        assert float((outcome.heads - heads).abs().max()) <= scales.rounding < 1e-6
+        torch.testing.assert_close(outcome.logits, logits, atol=1e-5, rtol=0)
+        assert outcome.bits == 8 * 24 + 2 * (2 * 4 * 24 + 4 * 24 + 2 * int(math.log2(tokens)))
+
+
+def test_a_number_that_does_not_fit_is_seen():
+    channel = protocol.Channel()
+    channel.send(torch.tensor([[3.7]]), protocol.Scale(4, 1))
+    assert not channel.overflow
+    channel.send(torch.tensor([[-0.25]]), protocol.Scale(4, 1, unsigned=True))
+    assert not channel.overflow, "rounded to 0"
+    channel.send(torch.tensor([[4.0]]), protocol.Scale(4, 1))
+    assert channel.overflow
+    assert channel.bits == 12
 
 
 # -- witnesses -----------------------------------------------------------------------------------------------------

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import doctest
+
 import pytest
 import torch
 
 from assay.description import BadInput
 from assay.rng import Rng
-from assay.theory.codes import PRIMITIVE, Code, _times, binary, largest_inner_product, random_signs, trace_code
+from assay.theory import codes
+from assay.theory.codes import (
+    PRIMITIVE,
+    Code,
+    _times,
+    binary,
+    largest_inner_product,
+    random_signs,
+    scattered_code,
+    scattered_size,
+    trace_code,
+)
 
 
 def brute(signs: torch.Tensor) -> float:
@@ -27,7 +40,7 @@ def test_the_published_table_of_trace_codes(k: int, vectors: int, gamma: float):
 def test_the_transform_gives_the_largest_inner_product_of_all_codewords(m: int, t: int):
     from assay.theory.codes import _codewords
 
-    whole = _codewords(m, t, 2 ** (m * t + 1), signed=False)
+    whole = _codewords(m, t, torch.arange(2 ** (m * t + 1)), signed=False)
     assert largest_inner_product(m, t) == brute(whole)
     distinct = len(whole.unique(dim=0)) == len(whole)
     assert distinct == (t < 3), "x^5 says little new in GF(16): the same vector twice, gamma 1"
@@ -39,6 +52,27 @@ def test_without_complements_absolute_values_are_bounded_too():
     assert float(products.abs().max()) <= 0.25
     both = trace_code(500)
     assert float((both.signs @ both.signs.T / both.k).min()) == -1.0, "a code with complements holds opposites"
+
+
+def test_docstrings():
+    assert doctest.testmod(codes).failed == 0
+
+
+@pytest.mark.parametrize("m", [3, 4, 5, 6, 7, 8])
+def test_the_size_of_a_scattered_code_follows_from_its_largest_inner_product(m: int):
+    gamma = largest_inner_product(m, 2)
+    assert scattered_size(4**m, gamma) == m
+    assert scattered_size(4**m, gamma / 1.01) > m
+    assert scattered_size(4**m + 1, gamma) > m
+
+
+def test_scattered_vectors_are_nearly_orthogonal_and_not_orthogonal():
+    signs = scattered_code(24, 1 / 16, Rng.seeded(0)).signs
+    products = (signs @ signs.T / 512).fill_diagonal_(0).abs()
+    assert set(products.unique().tolist()) == {0.0, 1 / 16}
+    assert 0.3 < float((products > 0).float().mean()) < 0.7
+    with pytest.raises(BadInput, match=r"have 2\^11 coordinates; at most 2\^9 here$"):
+        scattered_code(24, 1 / 32, Rng.seeded(0))
 
 
 @pytest.mark.parametrize("m", PRIMITIVE)

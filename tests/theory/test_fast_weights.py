@@ -11,7 +11,7 @@ from assay.models.causal import Causal
 from assay.models.skeleton import Model
 from assay.rng import Rng
 from assay.theory.claim import Examined, compared
-from assay.theory.constructions.fast_weights import LinearTransformerIsRnn, ResetDyck, RoundedResetDyck
+from assay.theory.constructions.fast_weights import LinearTransformerIsRnn, ResetDyck, RoundedResetDyck, Shape
 
 from .cases import examine, mixer
 
@@ -69,20 +69,25 @@ def test_wrong_where_a_reset_does_not_reach_the_second_layer():
 
 
 def test_attention_and_the_fast_weight_are_the_same_in_double():
-    result = LinearTransformerIsRnn().check(200)
+    result = LinearTransformerIsRnn().check(20)
     assert result.holds
+    assert result.inputs == 7 * 3 * 2, "sizes, initialisations, inputs"
     assert float(result.note.split()[4]) < 1e-13, result.note
 
 
-class InSingle(LinearTransformerIsRnn):
+class Once(LinearTransformerIsRnn):
+    seeds = 1
+
+
+class InSingle(Once):
     dtype = torch.float32
 
 
-class Noncausal(LinearTransformerIsRnn):
+class Noncausal(Once):
     """Attention that looks ahead as well."""
 
-    def parallel(self, rng: Rng) -> Model:
-        model = super().parallel(rng)
+    def parallel(self, shape: Shape, rng: Rng) -> Model:
+        model = super().parallel(shape, rng)
         for block in model.blocks:
             block.mixer = LooksAhead(block.mixer)  # type: ignore[arg-type]
         return model
@@ -98,6 +103,13 @@ class LooksAhead(Causal):
         return y[:, -1:].expand_as(y), None
 
 
-@pytest.mark.parametrize("broken", [InSingle, Noncausal])
+class OneFeatureMap(Once):
+    """Attention with elu(z) + 1, whatever the feature map of the recurrence is."""
+
+    def parallel(self, shape: Shape, rng: Rng) -> Model:
+        return super().parallel(shape._replace(features="elu"), rng)
+
+
+@pytest.mark.parametrize("broken", [InSingle, Noncausal, OneFeatureMap])
 def test_not_to_machine_precision_otherwise(broken: type[LinearTransformerIsRnn]):
-    assert not broken().check(64).holds
+    assert not broken().check(10).holds

@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.description import BadInput
 from assay.models.skeleton import Model
 from assay.rng import Rng
-from assay.theory.codes import trace_code
+from assay.theory.codes import scattered_code
 from assay.theory.constructions.neighbour import Neighbour, PublishedNeighbour, RepairedNeighbour, crowded
 
-from .cases import mixer, scaled_queries
+from .cases import examine, mixer, scaled_queries
 
 FORMS = [PublishedNeighbour, RepairedNeighbour]
 
@@ -19,10 +20,9 @@ FORMS = [PublishedNeighbour, RepairedNeighbour]
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("length", "margin"), [(2, 0.1), (3, 0.3), (24, 1e-3), (24, 1e-5)])
 def test_both_forms_hold(form: type[Neighbour], length: int, margin: float):
-    result = form(margin).check(length, inputs=200)
-    assert result.holds
-    assert result.margin is not None
-    assert result.margin > 0.9
+    seen = examine(form(margin), length, 200)
+    assert seen.wrong == 0
+    assert seen.margin > 0.9
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -36,17 +36,15 @@ def test_in_double_precision_the_margin_may_be_smaller(form: type[Neighbour]):
             result: tuple[Tensor, object] = self.model(x.double())
             return result
 
-    margin = form(1e-6).check(change=Doubled, inputs=200).margin
-    assert margin is not None
-    assert margin > 0.9
+    assert examine(form(1e-6), 24, 200, Doubled).margin > 0.9
 
 
 def test_the_width_of_the_repair_does_not_depend_on_the_margin():
     published, repaired = PublishedNeighbour(), RepairedNeighbour()
     assert [form.build(24).read_out.in_features for form in (published, repaired)] == [60, 36]
     assert [form.width_at(24, 1e-3) for form in (published, repaired)] == [60, 36]
-    assert published.width_at(10**10, 0.1) > 8_000_000
-    assert published.width_at(10**10, 0.01) > 64 * published.width_at(10**10, 0.1)
+    assert published.width_at(10**8, 0.1) > 30_000
+    assert published.width_at(10**8, 0.01) > 30 * published.width_at(10**8, 0.1)
     assert {repaired.width_at(8192, margin) for margin in (0.1, 1e-6)} == {84}
 
 
@@ -67,7 +65,7 @@ def test_the_hard_inputs_use_up_the_margin():
 
 @pytest.mark.parametrize(("form", "layer"), [(form, layer) for form in FORMS for layer in (0, 1)])
 def test_with_duller_attention_it_fails(form: type[Neighbour], layer: int):
-    assert not form().check(change=scaled_queries(layer, 1 / 4), inputs=200).holds
+    assert examine(form(), 24, 200, scaled_queries(layer, 1 / 4)).wrong
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -77,25 +75,49 @@ def test_points_nearer_than_the_margin_are_too_near(form: type[Neighbour]):
             drawn: Tensor = super().draw(length, rows)
             return crowded(drawn, self.dimension, self.margin / 8)
 
-    assert not Unfair().check(inputs=200).holds
+    assert examine(Unfair(), 24, 200).wrong
 
 
-class Coded(PublishedNeighbour):
-    """The published form with a code that is narrower, and has inner products far above gamma / 100."""
+class Nearer(PublishedNeighbour):
+    """A code of 128 signs, with inner products of 1/8, in place of one with 1/16; the scale is as for 1/16."""
+
+    def size(self, length: int, margin: float) -> int:
+        return 128
 
     def vectors(self, length: int) -> Tensor:
-        code = trace_code(length, gamma=0.5, signed=True)
-        assert self.margin / 100 < code.gamma <= 0.5
-        vectors: Tensor = code.signs / code.k**0.5
+        vectors: Tensor = scattered_code(length, 1 / 8, Rng.seeded(0)).signs / 128**0.5
         return vectors
 
-    def width_at(self, length: int, margin: float) -> int:
-        return self.dimension + 2 * self.vectors(length).shape[1] + 4
+    def largest_product(self, length: int) -> float:
+        assert super().largest_product(length) == pytest.approx(1 / 8)
+        return 1 / 16
 
 
-def test_the_published_form_needs_small_inner_products_and_the_repair_does_not():
-    assert not Coded(margin=0.05).check(inputs=200).holds
-    assert RepairedNeighbour(margin=0.05).check(inputs=200).holds
+def test_the_published_form_needs_small_inner_products():
+    published = PublishedNeighbour(0.3, 8, "nearly-orthogonal")
+    assert published.largest_product(24) == pytest.approx(1 / 16)
+    seen = examine(published, 24, 16)
+    assert (seen.wrong, seen.margin > 0.9) == (0, True)
+    assert examine(Nearer(0.3), 24, 200).wrong > 5
+
+
+def test_the_check_runs_nearly_orthogonal_positions_too():
+    class Published(PublishedNeighbour):
+        def vectors(self, length: int) -> Tensor:
+            vectors = super().vectors(length)
+            return vectors.roll(1, 0) if vectors.shape[1] == length else vectors[[0] * length]
+
+    assert PublishedNeighbour().check(6, inputs=50).inputs == 50 + 8
+    assert examine(Published(), 6, 50).wrong == 0
+    assert not Published().check(6, inputs=50).holds, "with one vector for all positions, but not if they are one-hot"
+
+
+def test_more_points_than_coordinates_have_nearly_orthogonal_vectors():
+    form = PublishedNeighbour(0.3)
+    assert [form.vectors(n).shape[1] for n in (500, 520)] == [500, 512]
+    assert form.largest_product(520) <= 0.3 / 4.8 + 1e-6
+    with pytest.raises(BadInput, match="did you mean 'nearly-orthogonal'"):
+        PublishedNeighbour(0.3, 8, "near-orthogonal")  # type: ignore[arg-type]
 
 
 def test_a_query_that_may_find_itself_finds_itself():
@@ -104,4 +126,4 @@ def test_a_query_that_may_find_itself_finds_itself():
         weight[8 : 8 + 24] = 0.0  # the -4 T(k) of the query
         return model
 
-    assert not PublishedNeighbour().check(change=unmasked, inputs=200).holds
+    assert examine(PublishedNeighbour(), 24, 200, unmasked).wrong

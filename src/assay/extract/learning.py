@@ -320,6 +320,7 @@ def learn_automaton(
     *,
     extra_states: int | None = None,
     trained: tuple[int, int] | None = None,
+    longest: int | None = None,
     seed: int = 0,
     seconds: float = 60.0,
     max_states: int = 64,
@@ -329,20 +330,22 @@ def learn_automaton(
 
     `answers_of` gives the network's answer to every prefix of every row of tokens. `extra_states`: m is the number of
     learned states plus this; by default as many as 20,000 tests allow. `trained` is the shortest and the longest length
-    of training, by default the task's own. `seed` is of the words that the task draws.
+    of training, by default the task's own; in the end, words up to `longest` are compared with the task, by default
+    four times as long. `seed` is of the words that the task draws.
     """
     check_symbols(task)
-    shortest, longest = task.train_lengths if trained is None else trained
+    trained = task.train_lengths if trained is None else trained
+    longest = max(trained[1], LONGER * trained[1] if longest is None else longest)
     begin, questions = time.monotonic(), Questions(task)
     network = Network(answers_of, questions, begin + seconds, on_progress)
-    oracle = WpOracle(network, extra_states, max_states, further_words(task, (shortest, longest), seed))
+    oracle = WpOracle(network, extra_states, max_states, further_words(task, trained, seed))
     limit, every_to = "", 1
     while len(task.symbols) ** (every_to + 1) <= SHORT and every_to < LONGEST:
         every_to += 1
     try:
         network.ask(product(oracle.alphabet, repeat=every_to))
         run_Lstar(oracle.alphabet, network, oracle, "mealy", cache_and_non_det_check=False, print_level=0)
-        network.answers(further_words(task, (shortest, LONGER * longest), seed))
+        network.answers(further_words(task, (trained[0], longest), seed))
     except Limit as reached:
         limit = str(reached)
     try:
@@ -387,8 +390,8 @@ def _verified(word: Word | None, answers_of: AnswersOf, questions: Questions) ->
 
 def shorten_wrong_word(network: Network) -> None:
     """Leave out parts of the shortest wrong word as long as what remains is wrong too."""
-    word: Word | None = ()
-    while network.wrong is not None and network.wrong != word:
+    word: Word = ()
+    while network.wrong is not None and network.wrong != word and len(network.wrong) > 1:
         word = network.wrong
         sizes = [2**i for i in range(len(word).bit_length())]
         shorter = {word[:i] + word[i + size :] for size in sizes for i in range(len(word) - size + 1)}

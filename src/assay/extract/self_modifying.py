@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -73,9 +74,10 @@ class SelfModifying:
     def statement(self) -> str:
         count, noun = len(self.programs), "program" if len(self.programs) == 1 else "programs"
         if self.disagreement is None:
+            known = " (their matrices make the programs)" if self.every_to <= self.clustered_to else ""
             return (
                 f"{count} {noun}; the automaton agrees with the network on every one of {self.strings:,} strings up to "
-                f"length {self.every_to}"
+                f"length {self.every_to}{known}"
             )
         word = readable(self.disagreement, self.task.symbols)
         shorter = len(self.disagreement) - 1
@@ -170,8 +172,9 @@ def grow(words: list[Word], questions: Questions) -> tuple[list[int], list[Word]
 def matrices_of(model: Model, questions: Questions, longest: int, most: int) -> Tree:
     """Every string up to a length, while there are at most so many, with the matrices after it."""
     words: list[Word] = [()]
+    tree: list[Word] = [()]
     state: State = model.initial_state(1)
-    tree, parents, answers, matrices = [()], [-1], [IGNORE], [flat(state)]
+    parents, answers, matrices = [-1], [IGNORE], [flat(state)]
     first, right_to, right = 0, 0, True
     for length in range(1, longest + 1):
         rows, longer = grow(words, questions)
@@ -324,6 +327,15 @@ def srwm_in(module: nn.Module) -> Model:
     return module
 
 
+def has_programs(module: nn.Module) -> bool:
+    """Whether the module has a self-modifying automaton."""
+    try:
+        srwm_in(module)
+    except BadInput:
+        return False
+    return True
+
+
 def extract_programs(
     module: nn.Module, task: Task, *, length: int | None = None, on_progress: OnProgress = lambda doing: None
 ) -> SelfModifying:
@@ -334,8 +346,12 @@ def extract_programs(
     """
     check_symbols(task)
     model, questions, symbols = srwm_in(module), Questions(task), len(task.symbols)
+    if length is not None and questions.dead is None:
+        _check_strings(length, [symbols**n for n in range(1, length + 1)])
     on_progress("reading short strings")
-    tree = matrices_of(model, questions, min(length or LONGEST, LONGEST), MOST_MATRICES)
+    # Where the programs are finitely many, longer strings test them.
+    longest = LONGEST if questions.machine is None else LONGEST // 2
+    tree = matrices_of(model, questions, min(length or longest, longest), MOST_MATRICES)
     right_to = tree.right_to
     if questions.machine is None:
         tree = tree.up_to(max(right_to, 1))
@@ -414,20 +430,28 @@ class Compared:
 
 def _compare(model: Model, questions: Questions, machine: Machine, length: int | None) -> Compared:
     words: list[Word] = [()]
-    strings, every_to = 0, 0
+    strings, every_to, counts = 0, 0, list[int]()
     disagreement: Word | None = None
     while every_to < (length or LONGEST):
         _, longer = grow(words, questions)
         if not longer or (length is None and strings + len(longer) > MOST_STRINGS):
             break
-        if strings + len(longer) > MOST_OF_ALL:
-            raise BadInput(f"--length {length} is too long: {MOST_OF_ALL:,} strings at most; try {every_to}")
+        counts.append(len(longer))
+        _check_strings(length or LONGEST, counts)
         words, every_to, strings = longer, every_to + 1, strings + len(longer)
         if disagreement is None:
             inputs = rows_of(words)
             asked = questions.targets(inputs) != IGNORE
             disagreement = shortest_wrong(inputs, machine.answer(inputs), predict(model, inputs).where(asked, IGNORE))
     return Compared(every_to, strings, disagreement, words)
+
+
+def _check_strings(length: int, counts: list[int]) -> None:
+    """Raise BadInput if there are too many strings, given the number of strings of each length."""
+    totals = list(accumulate(counts))
+    if totals[-1] > MOST_OF_ALL:
+        possible = sum(total <= MOST_OF_ALL for total in totals)
+        raise BadInput(f"--length {length} is too long: at most {MOST_OF_ALL:,} strings can be read; try {possible}")
 
 
 def _followed(

@@ -48,7 +48,10 @@ class Page:
 
         if chart is None:
             return
-        svg, png = figures.draw(chart)
+        self.picture(name, *figures.draw(chart), heading, text)
+
+    def picture(self, name: str, svg: str, png: bytes, heading: str, text: str) -> None:
+        """A picture that is given as SVG and as PNG."""
         self.web += [f"{self._head(heading, text)}<figure>{svg}</figure>"]
         self.markdown += [f"![{_in_markdown(heading) or name}]({name}.png)", ""]
         self.files |= {f"{name}.svg": svg, f"{name}.png": png}

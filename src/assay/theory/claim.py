@@ -155,7 +155,7 @@ class Construction(Claim):
         small = tuple(n for n in self.small if n <= length)
         seen = sum((self.examine(self.machine(n, change), [self.every(n)]) for n in small), NOTHING)
         machine = self.machine(length, change)
-        seen += self.examine_random(machine, rng, inputs)
+        seen += self.examine_random(machine, rng, inputs) + self.examine_others(length, rng, inputs, change)
         checked = [f"all of {_range(small)}"] if small else []
         return CheckResult(
             claim=self.name,
@@ -169,6 +169,10 @@ class Construction(Claim):
             seconds=time.perf_counter() - begin,
             note=f"{seen.wrong:,} wrong" if seen.wrong else "",
         )
+
+    def examine_others(self, length: int, rng: Rng, inputs: int, change: Change | None) -> Examined:
+        """Other machines that the claim covers; by default there are none."""
+        return NOTHING
 
     def machine(self, length: int, change: Change | None = None) -> Machine:
         model = self.build(length)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import count as counting
 from itertools import product
 
 import torch
@@ -15,7 +16,10 @@ from assay.description import BadInput
 from assay.rng import Rng
 
 # Primitive polynomials over GF(2), by degree, as bit masks.
-PRIMITIVE = {2: 0b111, 3: 0b1011, 4: 0b10011, 5: 0b100101, 6: 0b1000011, 7: 0b10000011, 8: 0b100011101}
+PRIMITIVE = {
+    2: 0b111, 3: 0b1011, 4: 0b10011, 5: 0b100101, 6: 0b1000011, 7: 0b10000011, 8: 0b100011101, 9: 0b1000010001,
+}  # fmt: skip
+SEARCHED = range(2, 9)  # the m of the codes whose largest inner product is computed in a moment
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +63,12 @@ def trace_code(count: int, gamma: float = 0.25, signed: bool = False) -> Code:
     absolute values. The result is the shortest code with enough vectors.
     """
     m, t = trace_size(count, gamma, signed)
-    return Code(f"trace code, m = {m}, t = {t}", _codewords(m, t, count, signed))
+    return Code(f"trace code, m = {m}, t = {t}", _codewords(m, t, torch.arange(count), signed))
 
 
 def trace_size(count: int, gamma: float = 0.25, signed: bool = False) -> tuple[int, int]:
     """The m and t of the shortest trace code with this many vectors."""
-    for m, t in product(PRIMITIVE, range(1, 4)):
+    for m, t in product(SEARCHED, range(1, 4)):
         if 2 ** (m * t + (0 if signed else 1)) >= count and largest_inner_product(m, t) <= gamma:
             return m, t
     raise BadInput(f"there is no trace code of {count} vectors with inner products up to {gamma} here; at most 2^25")
@@ -91,9 +95,33 @@ def largest_inner_product(m: int, t: int) -> float:
     return most / (1 << m)
 
 
-def _codewords(m: int, t: int, count: int, signed: bool) -> Float[Tensor, "count k"]:
-    number = torch.arange(count)
-    bits = torch.zeros(count, 2**m, dtype=torch.int64)
+def scattered_code(count: int, gamma: float, rng: Rng) -> Code:
+    """Random vectors of the trace code with t = 2, without complements: |inner products| up to gamma.
+
+    The first vectors of a trace code are orthogonal; of these, if m is odd, about half of all pairs are not.
+    """
+    m = scattered_size(count, gamma)
+    if m not in PRIMITIVE:
+        raise BadInput(
+            f"{count} vectors with inner products up to {gamma:.2g} have 2^{m} coordinates; at most 2^9 here"
+        )
+    return Code(f"scattered trace code, m = {m}", _codewords(m, 2, rng.order(4**m)[:count], signed=True))
+
+
+def scattered_size(count: int, gamma: float) -> int:
+    """The least m of a trace code with t = 2 whose |inner products| are at most gamma.
+
+    They are at most sqrt(2 / k) if m is odd (Gold 1968), and 2 / sqrt(k) if it is even.
+
+    >>> scattered_size(100, 1 / 8), scattered_size(100, 1 / 16), scattered_size(10**9, 1 / 16)
+    (7, 9, 15)
+    """
+    sizes = (m for m in counting(3) if 4**m >= count)
+    return next(m for m in sizes if (2 if m % 2 else 4) <= gamma**2 * 2**m)
+
+
+def _codewords(m: int, t: int, number: Int[Tensor, "count"], signed: bool) -> Float[Tensor, "count k"]:
+    bits = torch.zeros(len(number), 2**m, dtype=torch.int64)
     if not signed:
         bits += (number & 1)[:, None]
         number = number >> 1

@@ -40,8 +40,12 @@ CLAIMS = Registry(
             "disjointness as a threshold, two layers, two heads",
             f"{SEPARATIONS}, T13",
         ),
-        "k-dnf": Entry("constructions.thresholds:KDnf", "a k-DNF by two layers with k heads", f"{SEPARATIONS}, T13"),
-        "k-cnf": Entry("constructions.thresholds:KCnf", "a k-CNF by two layers with k heads", f"{SEPARATIONS}, T13"),
+        "k-dnf": Entry(
+            "constructions.thresholds:KDnf", "at least b terms of a k-DNF by two layers", f"{SEPARATIONS}, T13"
+        ),
+        "k-cnf": Entry(
+            "constructions.thresholds:KCnf", "at least b clauses of a k-CNF by two layers", f"{SEPARATIONS}, T13"
+        ),
         "neighbour-published": Entry(
             "constructions.neighbour:PublishedNeighbour",
             "nearest neighbour by two layers, as published",
@@ -135,6 +139,12 @@ CLAIMS = Registry(
             "bounds.memories:AutomatonBits",
             "bits that a recurrent machine needs for an automaton",
             f"{SEPARATIONS}, L4",
+        ),
+        "linear-not-softmax": Entry(
+            "separations:LinearNotSoftmax", "a count at every length: by a sum, not by a mean", f"after {IRIE}"
+        ),
+        "softmax-not-linear": Entry(
+            "separations:SoftmaxNotLinear", "index lookup: by a cache, not by a state of its size", f"after {IRIE}"
         ),
     },
 )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from typing import ClassVar
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
 
 import torch
+from torch import Tensor
 
 from assay.description import BadInput
+from assay.models.attention import Attention
+from assay.models.skeleton import Model, Norm, Stack
 from assay.rng import Rng
 from assay.tasks.dyck import BoundedDyck
 from assay.tasks.equality import Disjointness, EqualityRandom
@@ -16,14 +20,18 @@ from assay.tasks.index_lookup import IndexLookup
 from assay.tasks.neighbour import NearestNeighbour
 from assay.tasks.recall import MultiQueryRecall, Recall
 from assay.tasks.task import Task
-from assay.theory.bounds import witnesses
+from assay.theory.bounds import protocol, witnesses
 from assay.theory.bounds.information import bits_for, one_layer
+from assay.theory.bounds.protocol import Outcome, Scales
 from assay.theory.bounds.tables import Form, prefixes_told_apart, ranks
 from assay.theory.bounds.witnesses import Fooling, Prefixes, Witness
 from assay.theory.claim import RANDOM, CheckResult, Claim, Examined
 from assay.theory.codes import trace_code
+from assay.theory.constructions.equality import EqualityOneLayer
 
 PRECISION = 16  # bits of a number, for bounds on a width
+PROTOCOL_INPUTS = 16  # on which the protocol is run with each layer
+SHARP = 4.0  # the factor of the queries of random layers, whose attention is nearly uniform otherwise
 
 
 class LowerBound(Claim):
@@ -238,8 +246,22 @@ class EqualityBits(Halves, RecurrentBound):
 # -- one layer of attention ----------------------------------------------------------------------------------------
 
 
+class Layer(NamedTuple):
+    """A model with one layer of attention on which the protocol is run."""
+
+    model: Model
+    precision: int
+    length: int
+    solves: bool  # whether its answers are those of the task
+
+
 class OneLayerBound(Witnessed):
-    """The states are a fooling set for a partition of the positions."""
+    """The states are a fooling set for a partition of the positions.
+
+    That a layer passes on no more bits than the protocol sends is checked by running the protocol on layers of the
+    class that is trained: each number of each head must be the layer's own up to the rounding of the messages, with no
+    more bits than d p + H (2 m p + 4 p + 2 log2 N).
+    """
 
     @abstractmethod
     def witness(self, length: int) -> Fooling: ...
@@ -253,17 +275,82 @@ class OneLayerBound(Witnessed):
         size = one_layer(bits_for(self.states(length)), tokens, PRECISION)
         return f"at {PRECISION} bits m H >= {size.paper:,} by the paper's constant, {size.lean:,} by the lean protocol"
 
+    def check(self, length: int | None = None, rng: Rng | None = None, inputs: int = RANDOM) -> CheckResult:
+        rng = Rng.seeded(0, "claim") if rng is None else rng
+        result, begin = super().check(length, rng, inputs), time.perf_counter()
+        layers = self.layers(result.length, rng.child("layers"))
+        failures = [failure for layer in layers for failure in self.failures(layer, rng.child("protocol"))]
+        notes = failures if result.holds and failures else [result.note, *failures]
+        if result.holds and not failures:
+            notes.append(f"the protocol is right on {len(layers)} layers")
+        return replace(
+            result,
+            holds=result.holds and not failures,
+            inputs=result.inputs + PROTOCOL_INPUTS * len(layers),
+            seconds=result.seconds + time.perf_counter() - begin,
+            note="; ".join(notes),
+        )
+
+    # -- the protocol --------------------------------------------------------------------------------------------------
+
+    def layers(self, length: int, rng: Rng) -> list[Layer]:
+        """Random layers of three sizes, with positions of their own."""
+        sizes: tuple[tuple[int, int, Norm], ...] = ((1, 8, "none"), (2, 8, "pre"), (4, 16, "pre"))
+        return [Layer(self.random_layer(length, *size, rng.child(*size)), PRECISION, length, False) for size in sizes]
+
+    def random_layer(self, length: int, heads: int, width: int, norm: Norm, rng: Rng) -> Model:
+        stack = Stack(name="one-layer", mixers=(Attention(heads=heads),), width=width, ff=1, norm=norm,
+                      positions="learned", longest=len(self.witness(length).first))  # fmt: skip
+        model = stack.build(*self.task(length).shape, rng).double().eval().requires_grad_(requires_grad=False)
+        protocol.layer_of(model).project.weight[:width] *= SHARP
+        return model
+
+    def run_protocol(self, layer: Layer, tokens: Tensor, scales: Scales) -> Outcome:
+        return protocol.run_protocol(layer.model, tokens, self.witness(layer.length).first, scales)
+
+    def failures(self, layer: Layer, rng: Rng) -> list[str]:
+        """What the protocol gets wrong on members of the fooling set, on exchanges of them, and on any strings."""
+        task, witness, model = self.task(layer.length), self.witness(layer.length), layer.model
+        count, rows = len(witness.first), rng.rows(PROTOCOL_INPUTS)
+        members = witness.member(rows.child("members").integers(len(witness.bases), torch.tensor(witness.bases)))
+        symbols = rows.child("symbols").integers(count, len(task.symbols)) + 1
+        kind = torch.arange(PROTOCOL_INPUTS)[:, None] % 3
+        exchanged = torch.where(witness.first, members, members.roll(1, 0))
+        tokens = torch.where(kind == 0, members, torch.where(kind == 1, exchanged, symbols))
+        scales = protocol.agree_on_scales(model, count, len(task.symbols), layer.precision)
+        outcome, (heads, _) = self.run_protocol(layer, tokens, scales), protocol.direct(model, tokens)
+        allowed, off = protocol.bits_allowed(model, count, layer.precision), float((outcome.heads - heads).abs().max())
+        wrong = []
+        if outcome.bits > allowed:
+            wrong.append(f"the protocol sends {outcome.bits:,} bits, more than {allowed:,.0f}")
+        if outcome.overflow or not off <= scales.rounding:
+            wrong.append(f"the protocol is off by {off:.1e}, more than {scales.rounding:.1e}")
+        if layer.solves and not torch.equal(outcome.logits.argmax(-1), task.solve(tokens)[:, -1]):
+            wrong.append("the protocol's answers are not the task's")
+        if layer.solves and outcome.bits < bits_for(self.states(layer.length)):
+            wrong.append(f"{outcome.bits:,} bits solve the task: the bound is wrong")
+        return wrong
+
 
 class EqualityLayer(Halves, OneLayerBound):
-    """One layer of attention that decides whether two strings of N/2 bits are equal must pass on at least N/2 bits."""
+    """One layer of attention that decides whether two strings of N/2 bits are equal must pass on at least N/2 bits.
+
+    The protocol also runs on the layer of `equality-one-layer`, up to its largest length, and answers as the task does.
+    """
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 12"
+    construction: ClassVar[EqualityOneLayer] = EqualityOneLayer()
 
     def task(self, length: int) -> EqualityRandom:
         return EqualityRandom()
 
     def witness(self, length: int) -> Fooling:
         return witnesses.equal_halves(self.task(length), length)
+
+    def layers(self, length: int, rng: Rng) -> list[Layer]:
+        n = min(length, self.construction.largest)
+        explicit = Layer(self.construction.build(n).double(), precision=32, length=n, solves=True)
+        return [*super().layers(length, rng), explicit]
 
 
 class DisjointnessLayer(Halves, OneLayerBound):

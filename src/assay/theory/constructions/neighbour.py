@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from assay.description import BadInput, suggestion
 from assay.models.attention import Attention
 from assay.models.skeleton import Model, Stack
 from assay.rng import Rng
 from assay.tasks.neighbour import NearestNeighbour
-from assay.theory.claim import Construction
-from assay.theory.codes import trace_code, trace_size
+from assay.theory.claim import NOTHING, Change, Construction, Examined
+from assay.theory.codes import scattered_code, scattered_size, trace_code, trace_size
 from assay.theory.subspaces import Relus, Space, attend, blank, place, say
 
 APART = 4.0  # inner products of unit vectors differ by at most 2, so a logit lower by 4 gets no weight
+NEARLY = 4.8  # inner products of position vectors must be at most gamma / 4.8 in the published construction
+WIDEST = 0.3  # the largest margin of the task, at which nearly orthogonal vectors have 512 coordinates
+Positions = Literal["narrowest", "nearly-orthogonal"]
 
 
 class Neighbour(Construction):
@@ -83,22 +87,53 @@ class PublishedNeighbour(Neighbour):
     """A two-layer Transformer of width O(min(N, gamma^-2 log N)) finds the label of the nearest of N points, if it is
     nearer than the others by a margin of gamma.
 
-    Layer 1 finds the nearest point and copies its T(i), with the logit <x_k, x_i> - 4 <T(k), T(i)>; the second term
-    keeps the query from finding itself. So |<T(i), T(j)>| must be far below gamma: at most gamma / 100. Layer 2 copies
-    the label with this T(i). If N vectors with such products need more than N dimensions, orthogonal vectors are used.
+    Layer 1 finds the nearest point and copies its T(i), with the logit <x_k, x_i> - (2 + gamma) <T(k), T(i)>; the
+    second term keeps the query from finding itself. So |<T(i), T(j)>| must be below gamma: at most gamma / 4.8 (the
+    paper asks for gamma / 100). Layer 2 copies the label with this T(i). If N vectors with such products need more than
+    N dimensions, orthogonal vectors are used.
+
+    The check runs both kinds of vectors: those that are narrowest at its margin, and, on a few inputs,
+    nearly orthogonal ones of 512 coordinates at the largest margin of the task, 0.3.
     """
 
+    length: ClassVar[int] = 16
+
+    def __init__(self, margin: float = 1e-3, dimension: int = 8, positions: Positions = "narrowest") -> None:
+        super().__init__(margin, dimension)
+        if positions not in get_args(Positions):
+            raise BadInput(f"unknown positions '{positions}'{suggestion(positions, get_args(Positions))}")
+        self.positions = positions
+
+    def examine_others(self, length: int, rng: Rng, inputs: int, change: Change | None) -> Examined:
+        if self.positions == "nearly-orthogonal":
+            return NOTHING
+        other = type(self)(WIDEST, self.dimension, "nearly-orthogonal")
+        return other.examine_random(other.machine(length, change), rng.child("nearly"), max(8, inputs // 500))
+
     def vectors(self, length: int) -> Float[Tensor, "length k"]:
-        return torch.eye(length)  # the narrowest, at every length that fits into a machine
+        if self.size(length, self.margin) == length:
+            return torch.eye(length)
+        code = scattered_code(length, self.margin / NEARLY, Rng.seeded(0, "positions"))
+        return code.signs / math.sqrt(code.k)
+
+    def size(self, length: int, margin: float) -> int:
+        """The dimension of the position vectors."""
+        least = dimensions(length, margin / NEARLY)
+        return least if self.positions == "narrowest" else 1 << scattered_size(length, margin / NEARLY)
+
+    def largest_product(self, length: int) -> float:
+        """The largest |<T(i), T(j)>|."""
+        T = self.vectors(length)
+        return float((T @ T.T - torch.eye(length)).abs().max())
 
     def width_at(self, length: int, margin: float) -> int:
-        return self.dimension + 2 * dimensions(length, margin / 100) + 4
+        return self.dimension + 2 * self.size(length, margin) + 4
 
     def look(self, model: Model, stream: Space, length: int) -> None:
-        gap = self.margin - 2 * APART * self.margin / 100
-        eps = 1 / 8
+        apart, eps = 2 + self.margin, 1 / 8
+        gap = self.margin - 2 * apart * self.largest_product(length)  # of the logits, before they are scaled
         eta_1 = math.log(length * (1 - eps) / eps) / gap
-        query = eta_1 * torch.cat([stream.read("x"), -APART * stream.read("T"), -APART * stream.read("one")])
+        query = eta_1 * torch.cat([stream.read("x"), -apart * stream.read("T"), -APART * stream.read("one")])
         key = stream.read("x", "T", "label")
         attend(model, 0, query, key, value=stream.read("T"), into=stream.write("brought"))
         eta_2 = math.log(6 * length) / (1 - 4 * eps)
@@ -138,12 +173,11 @@ def dimensions(count: int, gamma: float) -> int:
     """The least known dimension of this many vectors with |inner products| up to gamma: orthogonal vectors, Lemma 2, or
     a trace code with two coefficients.
 
-    >>> dimensions(1000, 1e-3), dimensions(10**9, 1e-3)
-    (1000, 4194304)
+    >>> dimensions(500, 1 / 16), dimensions(600, 1 / 16), dimensions(10**9, 1e-3)
+    (500, 512, 2097152)
     """
     lemma = math.ceil(8 / gamma**2 * math.log(2 * count))
-    trace = 1 << math.ceil(max(2 * math.log2(2 / gamma), math.log2(count) / 2))
-    return min(count, lemma, trace)
+    return min(count, lemma, 1 << scattered_size(count, gamma))
 
 
 def crowded(inputs: Tensor, dimension: int, margin: float) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import product
 from typing import ClassVar, Literal, NamedTuple, Self
@@ -20,7 +21,7 @@ from assay.models.skeleton import Model, Stack
 from assay.rng import Rng
 from assay.tasks.equality import Disjointness
 from assay.tasks.task import Task, on_device, unpadded
-from assay.theory.claim import Construction, strings
+from assay.theory.claim import NOTHING, Change, Construction, Examined, strings
 from assay.theory.codes import trace_code
 from assay.theory.subspaces import Relus, Space, attend, average, blank, embed, place, say
 
@@ -159,12 +160,14 @@ def clauses_of(text: str, form: Form) -> tuple[tuple[int, ...], ...]:
 class Formula(Task):
     """The value of a formula: x1 is true if the first symbol is 1, and so on. Blanks (-) may follow.
 
-    The sampler tries to make all terms of a DNF false, or all clauses of a CNF true; in every second input it then
-    makes a random term true, or a clause false.
+    With `at_least`, the question is whether so many clauses (or terms of a DNF) are true, in place of one term of a DNF
+    or all clauses of a CNF. The sampler changes one clause after another until just enough are true, or one too few.
 
     >>> formula = Formula(text="(x1 & ~x3) | (x2 & x4)")
     >>> formula.explain("1001--"), formula.explain("1011--")
     ('.....1', '.....0')
+    >>> Formula(text="(x1 & ~x3) | (x2 & x4)", at_least=2).explain("1001--")
+    '.....0'
     """
 
     answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
@@ -172,10 +175,13 @@ class Formula(Task):
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
     text: str
     form: Form = "DNF"
+    at_least: int | None = None
 
     @model_validator(mode="after")
     def _can_be_read(self) -> Self:
-        clauses_of(self.text, self.form)
+        count = len(clauses_of(self.text, self.form))
+        if self.at_least is not None and not 1 <= self.at_least <= count:
+            raise BadInput(f"at_least = {self.at_least} is not valid: 1 to {count}, the number of clauses")
         return self
 
     @cached_property
@@ -192,7 +198,7 @@ class Formula(Task):
     @property
     def threshold(self) -> int:
         """The least number of true clauses."""
-        return 1 if self.form == "DNF" else len(self.literals)
+        return self.at_least or (1 if self.form == "DNF" else len(self.literals))
 
     def joined(self, literals: Bool[Tensor, "*rows k"]) -> Bool[Tensor, "*rows"]:
         """The value of a clause from the values of its literals."""
@@ -214,19 +220,25 @@ class Formula(Task):
         return float(self.variables)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
-        literals, decisive = on_device(self.literals, lengths.device), self.form == "DNF"
+        literals = on_device(self.literals, lengths.device)
         x = rng.child("bits").integers(self.variables, 2) == 1
-        for attempt in range(ATTEMPTS):  # flip one variable of every clause that alone decides the value
-            decides = self.true_clauses(x) == decisive
-            if not decides.any():
+        target = self.threshold - rng.child("label").integers(1, 2)
+        nearest, distance = x, torch.full_like(target, len(literals) + 1)
+        for attempt in range(ATTEMPTS):
+            true = self.true_clauses(x)
+            missing = target - true.sum(1, keepdim=True)
+            nearest = torch.where(missing.abs() < distance, x, nearest)
+            distance = torch.minimum(missing.abs(), distance)
+            if not distance.any():
                 break
-            which = rng.child("flip", attempt).integers(*literals.shape)[..., None]
-            variable = (literals.abs() - 1).expand(*decides.shape, -1).gather(2, which)[..., 0]
-            x = x ^ torch.zeros_like(x, dtype=torch.int64).scatter_add(1, variable, decides.long()).bool()
-        clause = literals[rng.child("clause").integers(1, len(literals))[:, 0]]
-        decided = x.scatter(1, clause.abs() - 1, (clause > 0) == decisive)
-        x = torch.where(rng.child("label").integers(1, 2) == 1, decided, x)
-        return pad(x.long() + 1, (0, width - self.variables), value=3)
+            draws, more = rng.child("attempt", attempt), missing > 0
+            lot = draws.child("clause").integers(len(literals), 1 << 30)
+            clause = literals[torch.where(true == more, -1, lot).argmax(1)]  # a random one to make true, or false
+            variable, which = clause.abs() - 1, draws.child("literal").integers(1, literals.shape[1])
+            every_literal = more == (self.form == "DNF")
+            changed = (every_literal | (variable == variable.gather(1, which))) & (missing != 0)
+            x = x.scatter(1, variable, torch.where(changed, (clause > 0) == more, x.gather(1, variable)))
+        return pad(nearest.long() + 1, (0, width - self.variables), value=3)
 
 
 def random_formula(form: Form, variables: int, k: int = 3) -> str:
@@ -250,20 +262,40 @@ def random_formula(form: Form, variables: int, k: int = 3) -> str:
 class FormulaTwoLayers(Thresholds):
     """Two layers evaluate a formula. An input is N bits and then a blank for every clause, where it is computed.
 
-    The default is a random formula of N variables and N clauses of three literals.
+    The default is a random formula of N variables and N clauses of three literals. Without `at_least`, the check covers
+    every threshold: at the small lengths all thresholds and inputs, at its own a quarter, a half and three quarters of
+    the clauses, and random inputs.
     """
 
     form: ClassVar[Form]
-    length: ClassVar[int] = 24
+    length: ClassVar[int] = 12
     largest: ClassVar[int] = 128
-    small: ClassVar[tuple[int, ...]] = tuple(range(3, 11))
+    small: ClassVar[tuple[int, ...]] = tuple(range(3, 9))
     any_string: ClassVar[bool] = True
 
-    def __init__(self, formula: str | None = None) -> None:
-        self.formula = formula
+    def __init__(self, formula: str | None = None, at_least: int | None = None) -> None:
+        self.formula, self.at_least = formula, at_least
         if formula is not None:  # then the claim covers this formula only
             self.length = self.task(0).variables  # type: ignore[misc]
             self.small = (self.length,) if self.length <= 12 else ()  # type: ignore[misc]
+
+    def examine_others(self, length: int, rng: Rng, inputs: int, change: Change | None) -> Examined:
+        """The thresholds that the formula itself does not have."""
+        if self.at_least is not None:
+            return NOTHING
+        seen, clauses = NOTHING, len(self.task(length).literals)
+        for n in (n for n in self.small if n <= length):
+            for other in self.others(n, range(1, len(self.task(n).literals) + 1)):
+                seen += other.examine(other.machine(n, change), [self.every(n)])
+        for other in self.others(length, sorted({max(1, share * clauses // 4) for share in (1, 2, 3)})):
+            draws = rng.child("at least", other.threshold(length))
+            seen += other.examine_random(other.machine(length, change), draws, -(-inputs // 10))
+        return seen
+
+    def others(self, length: int, thresholds: Iterable[int]) -> list[Self]:
+        """The same claim with other thresholds."""
+        own = self.threshold(length)
+        return [type(self)(self.formula, at_least) for at_least in thresholds if at_least != own]
 
     def check_length(self, length: int) -> None:
         if self.formula is None and length < 3:
@@ -273,7 +305,7 @@ class FormulaTwoLayers(Thresholds):
 
     def task(self, length: int) -> Formula:
         text = random_formula(self.form, length) if self.formula is None else self.formula
-        return Formula(text=text, form=self.form)
+        return Formula(text=text, form=self.form, at_least=self.at_least)
 
     def tokens(self, length: int) -> int:
         return length + len(self.task(length).literals)
@@ -293,20 +325,20 @@ class FormulaTwoLayers(Thresholds):
 
 
 class KDnf(FormulaTwoLayers):
-    """Two layers of attention, the first with k heads, evaluate a k-DNF with M terms of N variables, given as N bits
-    and M blanks, in width O(k log^2(N + M) + 2^k).
+    """Two layers of attention, the first with k heads, decide whether at least b of the M terms of a k-DNF of N
+    variables are true, for every b from 1 to M, given N bits and M blanks, in width O(k log^2(N + M) + 2^k).
 
-    Its value is 1 if at least one term is true.
+    With b = 1 this is the value of the formula.
     """
 
     form: ClassVar[Form] = "DNF"
 
 
 class KCnf(FormulaTwoLayers):
-    """Two layers of attention, the first with k heads, evaluate a k-CNF with M clauses of N variables, given as N bits
-    and M blanks, in width O(k log^2(N + M) + 2^k).
+    """Two layers of attention, the first with k heads, decide whether at least b of the M clauses of a k-CNF of N
+    variables are true, for every b from 1 to M, given N bits and M blanks, in width O(k log^2(N + M) + 2^k).
 
-    Its value is 1 if all M clauses are true, that is, at least M.
+    With b = M this is the value of the formula.
     """
 
     form: ClassVar[Form] = "CNF"

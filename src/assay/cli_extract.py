@@ -1,0 +1,118 @@
+"""The command `assay extract`: the automaton that a trained network computes. torch is imported only when needed."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assay.cli_options import STORE, AsJson, print_json
+from assay.description import BadInput
+
+if TYPE_CHECKING:
+    from assay.record import Record
+
+
+def extract(
+    run: Annotated[str, typer.Argument(help="A run's digest, or how it begins.")],
+    store: Annotated[Path, typer.Option("--store", help="The store or packed file of the run.")] = STORE,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            "--length",
+            min=1,
+            help="Of an SRWM: compare its self-modifying automaton with the network on every string to this length.",
+            show_default="20,000 strings",
+        ),
+    ] = None,
+    extra_states: Annotated[
+        int | None,
+        typer.Option(
+            "--extra",
+            min=0,
+            help="The m of the Wp-method is the number of learned states plus this.",
+            show_default="20,000 tests",
+        ),
+    ] = None,
+    max_states: Annotated[int, typer.Option("--states", min=1, help="Stop at more states than this.")] = 40,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time limit of learning.")] = 60.0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the words that the task draws for tests.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="The folder for the page and its files.", show_default="reports/automaton-TASK-MODEL-SEED"
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Extract the automaton that a trained network computes; of an SRWM, the self-modifying automaton too.
+
+    Writes a page with pictures (SVG and PNG), tables, and the automaton as a task. With --json it prints the tables,
+    and writes files only with --out.
+    """
+    from assay.extract.learning import LONGER, check_symbols, learn_automaton
+    from assay.extract.page import Extraction, own_task, run_command, write
+    from assay.extract.self_modifying import extract_programs, has_programs, srwm_in
+    from assay.lab.evaluate import predict
+    from assay.lab.execute import one_thread
+    from assay.lab.weights import load_model
+    from assay.spec import RunSpec
+    from assay.terminal import console, counted
+
+    record = _record(store, run)
+    spec = RunSpec(**record.spec)
+    check_symbols(spec.task)
+    model = load_model(record)
+    if length is not None:
+        srwm_in(model)
+    terminal = console(stderr=True)
+    with one_thread(), terminal.status("asking the network") as line:
+
+        def show(asked: int, states: int) -> None:
+            line.update(f"asking the network: {counted(asked, 'word')}, {counted(states, 'state')}")
+
+        learned = learn_automaton(
+            lambda words: predict(model, words),
+            spec.task,
+            extra_states=extra_states,
+            trained=spec.training.lengths,
+            longest=min(LONGER * spec.training.lengths[1], max(bin_.high for bin_ in spec.testing.bins)),
+            seed=seed,
+            seconds=seconds,
+            max_states=max_states,
+            on_progress=show,
+        )
+        programs = (
+            extract_programs(model, spec.task, length=length, on_progress=line.update) if has_programs(model) else None
+        )
+    found = Extraction(record, learned, programs, shlex.join(["assay", *sys.argv[1:]]))
+    folder = out or Path("reports") / f"automaton-{record.task}-{record.model}-{record.seed}"
+    files = [] if as_json and out is None else write(found, folder)
+    if as_json:
+        print_json(found.plain() | {"files": [str(file) for file in files]})
+        return
+    typer.echo(f"{found.title}: {counted(len(learned.machine.moves), 'state')}")
+    typer.echo(learned.statement)
+    if programs is not None:
+        typer.echo(f"self-modifying automaton: {programs.statement}")
+    own = own_task(learned)
+    if own is not None:
+        typer.echo(f"the automaton as a task: {run_command(own)}")
+    typer.echo(f"wrote {len(files)} files; open {folder / 'index.html'}")
+
+
+def _record(store: Path, run: str) -> Record:
+    """The record whose digest begins so."""
+    from assay.record import Store
+
+    records = Store.open(store).records()
+    found = [record for record in records if record.digest.startswith(run)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadInput(f"{store} has {len(found)} runs with a digest that begins with {run}; give more of its letters")
+    known = ", ".join(f"{record.digest[:8]} ({record.model} on {record.task})" for record in records[:3])
+    raise BadInput(f"{store} has no run with a digest that begins with {run}; it has {known or 'no runs'}")

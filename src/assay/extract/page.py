@@ -1,0 +1,222 @@
+"""The page of an extraction: the automaton of a network, how it differs from the task's own, and an SRWM's programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+from assay.analysis.titles import MODELS, task_title
+from assay.description import BadInput
+from assay.extract.graphs import graph_of, programs_graph
+from assay.extract.learning import Learned, named, table
+from assay.extract.machines import difference, outside_state
+from assay.extract.picture import Graph, draw, png
+from assay.extract.self_modifying import PARTS, SelfModifying
+from assay.record import Record
+from assay.report.page import Page
+from assay.tasks.automaton import Dfa, Machine
+from assay.tasks.task import Task
+from assay.tasks.words import readable
+
+MOST_ROWS = 64  # states or programs of a table on the page; table.json has all
+ABOUT = (
+    "The network is asked for its answers to words, and L* with an oracle of the Wp-method gives the automaton that "
+    "answers them in the same way. What follows holds for the words that were asked; nothing here is proved for all."
+)
+PROGRAMS = (
+    "The state of an SRWM is its weight matrix W, which is also its program: with W held fixed, each symbol has one "
+    "answer. Reading a symbol changes W. Matrices that a chain of small steps links are one program; the steps are as "
+    "large as they can be while each program has one answer to each symbol and becomes one program. An arrow "
+    "`symbol / answer` leads to the program that the symbol turns it into."
+)
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """All that was extracted from one run."""
+
+    record: Record
+    learned: Learned
+    programs: SelfModifying | None  # of an SRWM
+    command: str
+
+    @property
+    def title(self) -> str:
+        record = self.record
+        model = MODELS.get(record.model, record.model).removeprefix("the ")
+        return f"The automaton of {model} on {task_title(record.spec['task'])}, seed {record.seed}"
+
+    def plain(self) -> dict[str, Any]:
+        own = own_task(self.learned)
+        return {
+            "run": self.record.digest,
+            "automaton": self.learned.plain(),
+            "self_modifying": self.programs and self.programs.plain(),
+            "task": own and own.plain(),
+            "run_task": own and run_command(own),
+        }
+
+
+def own_task(learned: Learned) -> Dfa | None:
+    """The learned machine as a task: its language is the words with the answer 1, or else the last answer but dead.
+
+    A symbol of several letters becomes a letter of its own. None if no state has that answer.
+    """
+    task, machine = learned.task, learned.machine
+    accept = [q for q, answer in enumerate(machine.outputs.tolist()) if answer == accepted(task)]
+    alphabet = "".join(task.symbols)
+    if len(alphabet) != len(task.symbols):
+        alphabet = ascii_lowercase[: len(task.symbols)]
+    if not accept or len(alphabet) != len(task.symbols):
+        return None
+    return Dfa(alphabet=alphabet, table=tuple(map(tuple, machine.moves.tolist())), accept=tuple(accept))
+
+
+def accepted(task: Task) -> int:
+    """The answer that the task of a learned machine accepts."""
+    return task.answers.index("1") if "1" in task.answers else len([a for a in task.answers if a != "dead"]) - 1
+
+
+def run_command(task: Dfa) -> str:
+    """The command that trains a model on this task."""
+    options = {"alphabet": task.alphabet, "table": task.table, "accept": task.accept}
+    pairs = [f"--set {shlex.quote(f'task.{name}={json.dumps(value)}')}" for name, value in options.items()]
+    return f"assay run dfa {' '.join(pairs)} --model srwm"
+
+
+def write(found: Extraction, folder: Path) -> list[Path]:
+    """Write the page, pictures, tables and the task; returns the files."""
+    learned, task = found.learned, found.learned.task
+    page = Page(found.title, ABOUT)
+    page.facts(_facts(found))
+    wrong = learned.difference.word if learned.difference else ()
+    _picture(
+        page,
+        "picture",
+        lambda: graph_of(learned.machine, task, wrong),
+        "The network's automaton",
+        f"States with their answers, on {learned.domain}."
+        + (f" Red: the wrong word {readable(wrong, task.symbols)}." if wrong else ""),
+    )
+    page.table("", *_states(learned.machine, task))
+    _target(page, learned)
+    if found.programs is not None:
+        _programs(page, found.programs)
+    own = own_task(learned)
+    if own is not None:
+        answer = task.answers[accepted(task)]
+        page.words("The automaton as a task", f"Its language is the words with the answer {answer}: {run_command(own)}")
+        page.files["task.json"] = json.dumps(own.plain(), indent=1)
+    page.files["table.json"] = json.dumps(found.plain(), indent=1)
+    page.files["table.csv"] = _csv(*_states(learned.machine, task, most=None))
+    if found.programs is not None:
+        page.files["programs.csv"] = _csv(*_program_rows(found.programs, most=None))
+    return page.save(folder)
+
+
+def _facts(found: Extraction) -> list[str]:
+    learned, record = found.learned, found.record
+    facts = [f"The network: {learned.statement}."]
+    if learned.limit:
+        facts.append(f"The search ended early: {learned.limit}. The picture shows the last machine before that.")
+    if found.programs is not None:
+        facts.append(f"Self-modifying automaton: {found.programs.statement}.")
+    facts.append(
+        f"Run {record.digest}: {record.verdict} after {record.steps:,} steps, {record.parameters:,} parameters."
+    )
+    return [*facts, f"Made by: {found.command}"]
+
+
+def _picture(page: Page, name: str, graph: Any, heading: str, text: str) -> None:
+    """A picture, or in its place why there is none."""
+    try:
+        shown: Graph = graph()
+        svg = draw(shown)
+    except BadInput as error:
+        page.words(heading, f"{text} No picture: {error}.")
+    else:
+        page.picture(name, svg, png(svg), heading, text)
+
+
+def _target(page: Page, learned: Learned) -> None:
+    task, target = learned.task, learned.target
+    heading = f"The automaton of {task_title(task.plain())} itself"
+    if target is None:
+        page.words(heading, "The task has none: every longer word can need a new state.")
+    elif difference(learned.machine, target) is None:
+        page.words(heading, f"It is the same: {len(target.moves)} states.")
+    else:
+        _picture(page, "task", lambda: graph_of(target, task), heading, "What the network should compute.")
+
+
+def _states(machine: Machine, task: Task, most: int | None = MOST_ROWS) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of a machine's table."""
+    plain, outside = table(machine, task), outside_state(machine)
+    name = {state: f"q{i}" for i, state in enumerate(q for q in range(len(machine.moves)) if q != outside)}
+    rows = [
+        [name[state], plain["answers"][state] or "-", *(name.get(after, "outside") for after in moves)]
+        for state, moves in enumerate(plain["moves"])
+        if state != outside
+    ]
+    return ["state", "answer", *task.symbols], rows[:most]
+
+
+def _programs(page: Page, found: SelfModifying) -> None:
+    _picture(page, "programs", lambda: programs_graph(found), "The self-modifying automaton", PROGRAMS)
+    behaviours = found.behaviours
+    told = f" Strings tell {behaviours} of them apart." if behaviours is not None else ""
+    page.table(
+        "Programs",
+        *_program_rows(found),
+        f"{found.statement}. The matrices of all {found.matrices:,} strings up to length {found.clustered_to} "
+        f"({found.domain}) make {len(found.programs)} programs; the threshold is {found.threshold:.2f}, and the two "
+        f"nearest programs are {_number(found.gap)} apart.{told} After {100 * found.followed:.0f} % of the longest "
+        "strings, the network's matrix is nearest to the program that the automaton is in. Changed: the distance from "
+        "the initial matrix, as a share of its norm. Spread: the mean distance of its matrices from their mean.",
+    )
+    if 1 < len(found.programs) <= 12:
+        names = [f"W{i}" for i in range(len(found.programs))]
+        page.table(
+            "Distances between programs",
+            ["", *names],
+            [[name, *(f"{x:.2f}" for x in row)] for name, row in zip(names, found.distances.tolist(), strict=True)],
+            "Between the mean matrices.",
+        )
+    page.table(
+        "Programs by length",
+        ["length", "strings", "programs"],
+        [[str(n), f"{strings:,}", str(programs)] for n, strings, programs in found.growth],
+        "How many programs the strings up to each length need, from these strings alone.",
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if value < float("inf") else "-"
+
+
+def _program_rows(found: SelfModifying, most: int | None = MOST_ROWS) -> tuple[list[str], list[list[str]]]:
+    task = found.task
+    rows = []
+    for number, program in enumerate(found.programs[:most]):
+        cells = [
+            "?" if move is None else f"{'' if answer is None else named(answer, task)} -> W{move}"
+            for move, answer in zip(program.moves, program.answers, strict=True)
+        ]
+        changed = [f"{100 * program.changed[part]:.1f} %" for part in PARTS]
+        word = readable(program.word, task.symbols) or "(empty)"
+        rows.append([f"W{number}", word, f"{program.strings:,}", *cells, *changed, f"{program.spread:.2f}"])
+    moves = [f"{symbol}: answer, next" for symbol in task.symbols]
+    return ["program", "shortest string", "strings", *moves, *(f"{part} changed" for part in PARTS), "spread"], rows
+
+
+def _csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([header, *rows])
+    return out.getvalue()
