@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from assay.cli_certify import certify, check
 from assay.cli_extract import extract
 from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
 from assay.cli_records import pack, probe, repeat, report
@@ -29,7 +30,7 @@ app = typer.Typer(
 )
 app.command("list")(list_)
 app.command("measure-theory")(measure_theory)
-for command in (show, prove, size, report, repeat, probe, extract, pack):
+for command in (show, prove, size, report, repeat, probe, certify, check, extract, pack):
     app.command()(command)
 
 StoreAt = Annotated[Path, typer.Option("--store", help="The folder for the records.")]

@@ -104,6 +104,11 @@ class Certified(Description):
     detail: str = ""  # one sentence
     certificate: str = ""  # a file name
 
+    @property
+    def rounded(self) -> bool:
+        """Whether the result is about the machine with a rounded state, not about the model itself."""
+        return self.numbers != "float32"
+
 
 class Record(Description):
     """The outcome of one run. The spec is plain data: a record can be read without the code of task and model."""
@@ -154,12 +159,17 @@ class Record(Description):
 
     @property
     def rung(self) -> str:
-        """How much of the verdict `solved` was checked: random, probed, exhaustive to n or proved; else empty."""
+        """How much of the verdict `solved` was checked: random, probed, exhaustive to n or proved; else empty.
+
+        A proof of the machine with a rounded state names the format. `assay certify` may refute what the tests did not.
+        """
         if self.verdict != "solved":
             return ""
+        if any(result.outcome == "refuted" and not result.rounded for result in self.certified):
+            return "refuted"
         proofs = [result for result in self.certified if result.outcome == "proved"]
-        if any(result.length is None for result in proofs):
-            return "proved"
+        if formats := [result.numbers for result in proofs if result.length is None]:
+            return "proved" if "float32" in formats else f"proved ({formats[0]})"
         if lengths := [result.length for result in proofs if result.length]:
             return f"exhaustive to {max(lengths)}"
         return "probed" if self.probing and self.probing.scores else "random"
@@ -169,7 +179,8 @@ class Record(Description):
         """The shortest input that is known to be wrong, in readable form; empty if none is known."""
         probe = self.probing.shortest_wrong if self.probing else None
         words = [(probe.length or 0, probe.word)] if probe else []
-        words += [(result.length or 0, result.word) for result in self.certified if result.outcome == "refuted"]
+        refutations = [result for result in self.certified if result.outcome == "refuted" and not result.rounded]
+        words += [(result.length or 0, result.word) for result in refutations]
         return min(words)[1] if words else ""
 
     @property

@@ -113,6 +113,13 @@ def execute_group(
     return records
 
 
+def tested_record(spec: RunSpec, module: nn.Module, steps: int, seconds: float, device: torch.device) -> Record:
+    """The record of a module that was trained elsewhere, tested as every run, with its weights."""
+    member = Member(spec, step=steps, seconds=seconds)
+    results = _results(member, "steps", module, device, lambda tested, total: None)
+    return Record(**_description(member), **provenance(device), **results).with_weights(serialize(module))
+
+
 def failure_record(member: Member, error: str, device: torch.device, traceback: str = "") -> Record:
     """The record of a run that could not be finished."""
     outcome: dict[str, Any] = {"verdict": "failed", "stopped": "error", "error": error, "traceback": traceback}

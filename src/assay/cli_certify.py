@@ -1,0 +1,195 @@
+"""The commands about certificates: make one, check one. torch is imported only where something runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
+from assay.description import BadInput, suggestion
+
+if TYPE_CHECKING:
+    from assay.certify.result import Result
+    from assay.certify.runs import Candidate
+    from assay.certify.search import OnStatus
+    from assay.certify.table import TaskTable
+    from assay.record import Certified
+
+METHODS = ("auto", "lasso", "exhaustive", "closure", "linear", "learn")
+COLOURS = {"proved": "green", "refuted": "red", "conditional": "yellow", "open": "yellow"}
+
+
+def certify(
+    candidate: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|STORE|MODULE",
+            help="A run's digest (or how it begins) in --store; a store, for all its runs; or module:Class.",
+        ),
+    ],
+    task: Annotated[
+        str | None,
+        typer.Option("--task", help="The task of a module; of a store, certify only the runs on this task."),
+    ] = None,
+    method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}.")] = "auto",
+    numbers: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="Round the carried state to this format, as fixed:6.4; float32 does not round.",
+            show_default="several in turn",
+        ),
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time limit for each run.")] = 60.0,
+    states: Annotated[
+        int, typer.Option("--states", min=1, help="Limit of pairs that are kept, which bounds the memory.")
+    ] = 2_000_000,
+    dead: Annotated[
+        bool, typer.Option("--dead", help="Also demand right answers after prefixes that no word of the task has.")
+    ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="If the rounded machine is not proved, train it on for a few hundred steps with its state rounded; "
+            "the result is a run of its own.",
+        ),
+    ] = False,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", help="The safetensors file of a module's weights.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="An option of the module or its task: model.X=V or task.X=V.")
+    ] = None,
+    store: Annotated[Path, typer.Option("--store", help="The store of the run.")] = STORE,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder for certificates.", show_default="STORE/certificates")
+    ] = None,
+    device: OnDevice = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Prove a trained network right on every input, or find a wrong one; write a certificate of the result.
+
+    A proof is about the machine whose state is rounded to --format after every step, unless that is float32.
+    """
+    from assay.certify.methods import FORMATS
+    from assay.certify.methods import certify as results_of
+    from assay.certify.repair import STEPS
+    from assay.certify.repair import repair as repaired
+    from assay.certify.runs import candidate_of
+    from assay.certify.search import Limits
+    from assay.certify.table import table_of
+    from assay.lab.device import parse_device
+    from assay.record import Record
+
+    if method not in METHODS:
+        raise BadInput(f"--method {method} is not valid{suggestion(method, METHODS)}")
+    if numbers and method not in ("auto", "closure"):
+        raise BadInput(f"--format is for the methods closure and auto; {method} does not round")
+    folder, candidates = _candidates(candidate, task, weights, set_, store)
+    torch_device, limits, report = parse_device(device), Limits(seconds, states), list[dict[str, Any]]()
+    terminal = _Terminal(out or folder, as_json)
+
+    def results(one: Candidate) -> Iterator[tuple[Candidate, TaskTable, list[Result]]]:
+        """Of the network, and of its repaired twin if it is to have one."""
+        table = table_of(one.task, dead)
+        with terminal.status(one.name) as on_status:
+            found = results_of(one.model, table, method, numbers, limits, torch_device, on_status)
+        yield one, table, found
+        if repair and not any(result.outcome == "proved" and result.length is None for result in found):
+            with terminal.status(one.name) as on_status:
+                twin = repaired(one, table, numbers or FORMATS[0], STEPS, limits, on_status)
+                found = results_of(twin.model, table, "exhaustive", None, limits, torch_device, on_status)
+            yield twin, table, found
+
+    for given in candidates:
+        try:
+            one: Candidate = candidate_of(given) if isinstance(given, Record) else given
+            report += [terminal.show(*result) for result in results(one)]
+        except BadInput as error:
+            if len(candidates) == 1:
+                raise
+            terminal.progress.print(f"left out: {given.model} on {given.task}: {error}", markup=False)
+    if as_json:
+        print_json({"certified": report})
+
+
+class _Terminal:
+    """Shows progress and results, writes certificates, and adds the results to the records."""
+
+    def __init__(self, folder: Path, as_json: bool) -> None:
+        from assay.terminal import console
+
+        self.folder, self.as_json, self.out, self.progress = folder, as_json, console(), console(stderr=True)
+
+    @contextmanager
+    def status(self, name: str) -> Iterator[OnStatus]:
+        with self.progress.status(name) as line:
+            yield lambda status: line.update(
+                f"{name}: {status.method}: {status.length:,} tokens, {status.pairs:,} pairs, "
+                f"{status.waiting:,} waiting, {status.seconds:.0f} s"
+            )
+
+    def show(self, candidate: Candidate, table: TaskTable, found: list[Result]) -> dict[str, Any]:
+        """Check and keep the results of one network, print them, and return them as plain data."""
+        from assay.certify.runs import certified, keep
+
+        with self.progress.status(f"{candidate.name}: checking"):
+            results = [certified(candidate, table, result, self.folder) for result in found]
+        keep(candidate, results)
+        if not self.as_json:
+            self.out.print(f"{candidate.name}{f' ({table.note})' if table.note else ''}", markup=False)
+            for result in results:
+                self._print(result)
+        return {
+            "digest": candidate.record.digest if candidate.record else "",
+            "model": candidate.architecture.name,
+            "task": candidate.task.kind,
+            "note": table.note,
+            "results": [result.plain() for result in results],
+        }
+
+    def _print(self, result: Certified) -> None:
+        to = f" to {result.length}" if result.outcome == "proved" and result.length else ""
+        title = f"[{COLOURS[result.outcome]}]{result.outcome.upper()}{to}[/] by {result.method}, {result.numbers}"
+        self.out.print(f"  {title}", end="")
+        self.out.print(f": {result.word}" if result.word else "", markup=False)
+        self.out.print(f"    {result.detail}", markup=False)
+        if result.certificate:
+            self.out.print(f"    certificate: {self.folder / result.certificate}", markup=False)
+
+
+def _candidates(
+    candidate: str, task: str | None, weights: Path | None, set_: list[str] | None, store: Path
+) -> tuple[Path, list[Any]]:
+    """The folder of the certificates, and the runs or the module."""
+    from assay.certify.runs import module_candidate, run_of, runs_of
+
+    if Path(candidate).exists():
+        path = Path(candidate)
+        folder = path / "certificates" if path.is_dir() else path.with_name("certificates")
+        return folder, list(runs_of(path, task))
+    if ":" in candidate:
+        if weights is None or task is None:
+            raise BadInput(f"{candidate} is a module: give its weights with --weights FILE and its task with --task")
+        return Path("certificates"), [module_candidate(candidate, task, weights, settings(set_ or []))]
+    if weights is not None or set_:
+        raise BadInput("--weights and --set are for a module:Class; a run has its own weights and options")
+    record = run_of(store, candidate)
+    if task not in (None, record.task):
+        raise BadInput(f"{candidate} is a run on {record.task}, not on {task}; leave --task out")
+    return store / "certificates", [record]
+
+
+def check(certificate: Annotated[Path, typer.Argument(help="A file that `assay certify` wrote.")]) -> None:
+    """Check a certificate with an independent program. Exit code 0: it holds; 1: it does not; 2: it is damaged."""
+    from assay.certify.runs import check_file
+
+    problem, statement = check_file(certificate)
+    typer.echo(f"{statement}: {f'this does not hold: {problem}' if problem else 'this holds'}")
+    if problem:
+        raise typer.Exit(1)
