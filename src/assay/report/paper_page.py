@@ -96,7 +96,7 @@ def _tasks(page: Page, summary: StudySummary) -> None:
         ("task", "on the command line", "question", "trained on", "test bins", "validated to", "steps", "batch"),
         rows,
         "Lengths are in symbols; test bins are Bin0, Bin1 and so on. A run has diverged if its loss, its gradient or a "
-        "parameter became NaN or infinite, or if its loss exceeded a bound (1,000 nats unless its spec says "
+        "parameter became NaN or infinite, or if its loss reached a bound (1,000 nats unless its spec says "
         "otherwise). It has collapsed if Bin0 is not solved and at least 99.9 % of its answers there are the same.",
     )
 

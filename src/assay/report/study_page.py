@@ -23,6 +23,12 @@ NOTE = (
     "diverged counts as 0; steps and seconds are medians over the seeds that solved"
 )
 
+CERTIFIED = (
+    "Results of `assay certify`; `assay check` verifies a certificate by itself. The verdict is that of the network as "
+    "trained, by random inputs and probes; a proof of a rounded machine is not a proof of the network without rounding "
+    "(docs/verdicts.md). States: pairs of machine state and task state that occur."
+)
+
 
 def write(subject: StudyRecords, folder: Path) -> list[Path]:
     """Write the page and its charts; returns the files."""
@@ -51,6 +57,8 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
         "Darker is better; the red line is where the lengths of training end.",
     )
     page.table("Every cell", *_table(rows, titles))
+    if any(record.certified for record in records):
+        page.table("What is certified", *_certificates(rows, titles), CERTIFIED)
     page.facts([*provenance(records, missing, NOTE, titles), summary.made_by])
     return page
 
@@ -60,6 +68,29 @@ def _table(rows: Sequence[Cell], titles: Mapping[str, str]) -> tuple[list[str], 
     header = ["task", "model", "random", "solved", "95 %", *names]
     header += ["first wrong", "steps", "seconds", "parameters", "state floats", "verdict"]
     return header, [_row(cell, names, titles) for cell in rows]
+
+
+def _certificates(rows: Sequence[Cell], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    """One row for each result of `assay certify`."""
+    header = ["task", "model", "seed", "verdict", "outcome", "for", "machine", "states", "wrong input", "certificate"]
+    table = [
+        [
+            titles.get(cell.task, cell.task),
+            cell.label,
+            str(record.seed),
+            record.verdict,
+            result.outcome,
+            "" if result.outcome != "proved" else f"up to {result.length}" if result.length else "every length",
+            f"rounded to {result.numbers}" if result.rounded else "as trained, float32",
+            or_dash(result.states),
+            result.word,
+            result.certificate,
+        ]
+        for cell in rows
+        for record in cell.records
+        for result in record.certified
+    ]
+    return header, table
 
 
 def _row(cell: Cell, names: Sequence[str], titles: Mapping[str, str]) -> list[str]:

@@ -32,6 +32,7 @@ STUDIES = {
     "irie2023": Entry("irie2023.py", "seven architectures, eight languages, four rates, ten seeds", "Irie 2023"),
     "leaks": Entry("leaks.py", "thirteen recurrent models, five tasks: who keeps what it is told, and what helps"),
     "proofs": Entry("proofs.py", "six small recurrent models: which can be proved right on every input?"),
+    "programs": Entry("programs.py", "three self-referential matrices, whose programs are extracted", "Irie 2023"),
     "quick-rates": Entry("quick_rates.py", "the parity of quick at two lower learning rates"),
 }
 _loaded: set[str] = set()  # modules of study files, which a file of the same name may replace
