@@ -185,11 +185,19 @@ def _candidates(
     return store / "certificates", [record]
 
 
-def check(certificate: Annotated[Path, typer.Argument(help="A file that `assay certify` wrote.")]) -> None:
-    """Check a certificate with an independent program. Exit code 0: it holds; 1: it does not; 2: it is damaged."""
+def check(
+    certificate: Annotated[Path, typer.Argument(help="A file that `assay certify` wrote, or a folder of such files.")],
+) -> None:
+    """Check certificates with an independent program. Exit code 0: all hold; 1: one does not; 2: a file is damaged."""
     from assay.certify.runs import check_file
 
-    problem, statement = check_file(certificate)
-    typer.echo(f"{statement}: {f'this does not hold: {problem}' if problem else 'this holds'}")
-    if problem:
+    paths = sorted(certificate.glob("*.certificate")) if certificate.is_dir() else [certificate]
+    if not paths:
+        raise BadInput(f"{certificate} has no certificates; `assay certify` writes them")
+    problems = []
+    for path in paths:
+        problem, statement = check_file(path)
+        problems += [problem] if problem else []
+        typer.echo(f"{statement}: {f'this does not hold: {problem}' if problem else 'this holds'}")
+    if problems:
         raise typer.Exit(1)

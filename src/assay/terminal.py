@@ -176,7 +176,8 @@ def print_cells(console: Console, cells: Sequence[Cell], traceback: bool = False
             del columns[optional]
     console.print(_cell_table(cells, columns))
     console.print("[dim]Bins: % of sequences right at every position. Bin0: training lengths.")
-    console.print("[dim]Random: seeds right on every random test input. Solved: right on every probe, too.")
+    if "random" in columns:
+        console.print("[dim]Random: seeds right on every random test input. Solved: right on every probe, too.")
     legend = ["Wrong: the shortest wrong input that is known, or its length."] if "wrong" in columns else []
     medians = [name for name in ("steps", "sec") if name in columns]
     legend += [f"{', '.join(medians).capitalize()}: medians of solving seeds."] if medians else []

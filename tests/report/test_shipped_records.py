@@ -6,18 +6,22 @@ import runpy
 from pathlib import Path
 
 import pytest
+import torch
 
 from assay.analysis.subjects import StudyRecords
+from assay.certify.runs import check_file
 from assay.description import canonical
+from assay.lab.reprobing import probe_again
 from assay.record import Store
 from assay.report import write_page
 from assay.studies import RESULTS, STUDIES, study_named
 from tests.shipped import shipped
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "pages" / "irie2023"
+PAGES = ROOT / "docs" / "pages"
 # A machine's copy of the checkout had an older history: docs/log.md says which code it was.
 UNCLEAR = {"fe103e3a27a4+"}
+UNFINISHED = {"leaks"}  # its page names the cells that are empty
 SHIPPED = sorted(path.name.removesuffix(".jsonl.xz") for path in RESULTS.glob("*.jsonl.xz"))
 
 
@@ -26,7 +30,8 @@ def test_every_run_of_a_shipped_study_has_its_record(name: str):
     assert name in STUDIES
     found = {record.digest: record for record in shipped(name)}
     runs = {run.digest: run for run in study_named(name).runs}
-    assert set(found) == set(runs)
+    assert set(found) <= set(runs)
+    assert name in UNFINISHED or set(found) == set(runs)
     for digest, record in found.items():
         assert canonical(record.spec) == canonical(runs[digest].plain())
         assert record.finished
@@ -64,7 +69,7 @@ def test_equal_budgets():
 def test_the_committed_page_is_that_of_the_shipped_records(tmp_path: Path, undrawn: None):
     write_page(StudyRecords(study_named("irie2023"), RESULTS, shipped("irie2023")), tmp_path)
     names = ("index.md", "cells.csv", "findings.csv", "table.tex")
-    differ = [name for name in names if (tmp_path / name).read_text() != (PAGE / name).read_text()]
+    differ = [name for name in names if (tmp_path / name).read_text() != (PAGES / "irie2023" / name).read_text()]
     assert not differ, "make the page again: assay report irie2023 --out docs/pages/irie2023"
 
 
@@ -75,3 +80,22 @@ def test_tables_of_the_readme_come_from_the_records(monkeypatch: pytest.MonkeyPa
     assert script["main"](["--check"]) == 0, (
         "run scripts/update-readme; where the study itself changed, run it again and pack its records first"
     )
+
+
+def test_certificates_that_ship_hold():
+    """The smallest for each architecture and task; `assay check docs/pages/proofs/certificates` checks all."""
+    smallest: dict[tuple[str, str], tuple[int, str]] = {}
+    for record in shipped("proofs"):
+        for result in record.certified:
+            if result.outcome == "proved":
+                found = (result.states or 0, result.certificate)
+                smallest[record.model, record.task] = min(found, smallest.get((record.model, record.task), found))
+    assert len(smallest) == 12, "six architectures, two tasks"
+    for _, name in smallest.values():
+        assert check_file(PAGES / "proofs" / "certificates" / name)[0] == ""
+
+
+def test_the_weights_that_ship_are_those_of_their_records():
+    for name in ("proofs", "programs"):
+        records = shipped(name)
+        assert all(probe_again(record, torch.device("cpu")).wrong_word == record.wrong_word for record in records[:3])
