@@ -46,7 +46,8 @@ def test_the_demo_shows_the_separations_that_it_promises():
         scores = [found[task, model, seed].score(bin_) for seed in range(3)]
         return [score.sequences for score in scores if score]
 
-    assert [found["parity", "lstm", seed].verdict for seed in range(3)] == ["solved"] * 3
+    assert {found["parity", "lstm", seed].verdict for seed in range(3)} == {"solved", "refuted"}
+    assert any(found["parity", "lstm", seed].wrong_word.startswith("1 0^") for seed in range(3))
     for model in ("recurrent-delta", "srwm"):
         assert sum(found["parity", model, seed].verdict == "solved" for seed in range(3)) >= 2
         assert min(share("parity", model, "Bin1")) > 0.98

@@ -6,7 +6,8 @@ import time
 from functools import lru_cache
 
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from assay.lab.evaluate import OnRows, predict
 from assay.record import ProbeScore, Probing
@@ -34,14 +35,28 @@ def probes_of(spec: RunSpec, device: torch.device) -> dict[str, Batch]:
 
 def probe(model: nn.Module, spec: RunSpec, device: torch.device, on_rows: OnRows = lambda _: None) -> Probing:
     """The score of a model on every probe of its task."""
-    start = time.perf_counter()
-    scores = [_score(model, spec.task, name, batch, on_rows) for name, batch in probes_of(spec, device).items()]
+    start, batches = time.perf_counter(), probes_of(spec, device)
+    answers = _answers(model, batches, on_rows)
+    scores = [_score(spec.task, name, batch, answers[name]) for name, batch in batches.items()]
     return Probing(probes=VERSION, scores=tuple(scores), seconds=time.perf_counter() - start)
 
 
-def _score(model: nn.Module, task: Task, name: str, batch: Batch, on_rows: OnRows) -> ProbeScore:
+def _answers(model: nn.Module, batches: dict[str, Batch], on_rows: OnRows) -> dict[str, Int[Tensor, "rows time"]]:
+    """The answers to each probe. Probes of one width are one call: a GPU needs as long for few rows as for many."""
+    by_width: dict[int, list[str]] = {}
+    for name, batch in batches.items():
+        by_width.setdefault(batch.inputs.shape[1], []).append(name)
+    answers = dict[str, Tensor]()
+    for names in by_width.values():
+        inputs = [batches[name].inputs for name in names]
+        found = predict(model, torch.cat(inputs), on_rows).split([len(rows) for rows in inputs])
+        answers |= dict(zip(names, found, strict=True))
+    return answers
+
+
+def _score(task: Task, name: str, batch: Batch, answers: Int[Tensor, "rows time"]) -> ProbeScore:
     """A wrong answer refutes the input that ends there; of all such inputs the shortest is kept."""
-    wrong = (predict(model, batch.inputs, on_rows) != batch.targets) & (batch.targets != IGNORE)
+    wrong = (answers != batch.targets) & (batch.targets != IGNORE)
     rows = wrong.any(1)
     result = ProbeScore(name=name, rows=len(wrong), wrong=int(rows.sum()))
     if not result.wrong:
