@@ -13,6 +13,8 @@ from typing import Any
 from assay.analysis.settings import learned_at, learned_up_to, perfect_up_to, settings
 from assay.record import Record
 
+UNSET = ('""', "0.0", "null")  # values that say as much as a missing field
+
 
 def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson 1927).
@@ -184,7 +186,12 @@ def _labels(records: list[Record]) -> list[str]:
     labels = []
     for record, fields in zip(records, fields_of, strict=True):
         group = rivals[record.task, record.model]
-        keys = [key for key in fields if len({rival.get(key) for rival in group}) > 1]
+        keys = [
+            key
+            for key, value in fields.items()
+            if len({rival.get(key, value if value in UNSET else None) for rival in group}) > 1
+            and key.rsplit(".", 1)[-1] not in ("kind", "version")
+        ]
         labels.append(" ".join(f"{key.rsplit('.', 1)[-1]}={fields[key]}" for key in keys))
     return labels
 
