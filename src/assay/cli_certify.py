@@ -84,10 +84,13 @@ def certify(
     from assay.certify.search import Limits
     from assay.certify.table import table_of
     from assay.lab.device import parse_device
+    from assay.numbers import read_format
     from assay.record import Record
 
     if method not in METHODS:
         raise BadInput(f"--method {method} is not valid{suggestion(method, METHODS)}")
+    if numbers:
+        read_format(numbers)
     if numbers and method not in ("auto", "closure"):
         raise BadInput(f"--format is for the methods closure and auto; {method} does not round")
     folder, candidates = _candidates(candidate, task, weights, set_, store)
@@ -194,10 +197,12 @@ def check(
     paths = sorted(certificate.glob("*.certificate")) if certificate.is_dir() else [certificate]
     if not paths:
         raise BadInput(f"{certificate} has no certificates; `assay certify` writes them")
-    problems = []
+    held = 0
     for path in paths:
         problem, statement = check_file(path)
-        problems += [problem] if problem else []
-        typer.echo(f"{statement}: {f'this does not hold: {problem}' if problem else 'this holds'}")
-    if problems:
+        held += not problem
+        typer.echo(f"{path.name}: {f'does not hold ({problem})' if problem else 'holds'}: {statement}")
+    if len(paths) > 1:
+        typer.echo(f"{held} of {len(paths)} certificates hold")
+    if held < len(paths):
         raise typer.Exit(1)

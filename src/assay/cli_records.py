@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli_options import STORE, AsJson, OnDevice, print_json
+from assay.description import BadInput
 
 if TYPE_CHECKING:
     from assay.analysis.repeat import Repetition
@@ -103,7 +104,9 @@ def probe(
     from assay.record import Store
     from assay.terminal import console, counted, outcome, print_cells
 
-    torch_device, opened = parse_device(device), Store.create(store)
+    torch_device, opened = parse_device(device), Store.open(store)
+    if not store.is_dir():
+        raise BadInput(f"{store} is a packed file, to which nothing can be added; name a store")
     records = opened.records()
     pending, without = probed_runs(opened, records, again)
     out, done = console(), []

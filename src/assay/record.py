@@ -176,12 +176,20 @@ class Record(Description):
 
     @property
     def wrong_word(self) -> str:
-        """The shortest input that is known to be wrong, in readable form; empty if none is known."""
+        """The shortest wrong input whose symbols are known, in readable form; empty if there is none.
+
+        A wrong input of the test bins may be shorter (`first_failing_length`), but only its length is recorded.
+        """
+        return self.shortest_wrong[1]
+
+    @property
+    def shortest_wrong(self) -> tuple[int, str]:
+        """The length and the readable form of the shortest wrong input whose symbols are known; (0, "") without one."""
         probe = self.probing.shortest_wrong if self.probing else None
         words = [(probe.length or 0, probe.word)] if probe else []
         refutations = [result for result in self.certified if result.outcome == "refuted" and not result.rounded]
         words += [(result.length or 0, result.word) for result in refutations]
-        return min(words)[1] if words else ""
+        return min(words, default=(0, ""))
 
     @property
     def task(self) -> str:
@@ -229,8 +237,8 @@ class Store:
 
     MARK: ClassVar[str] = "assay-store.json"
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
 
     @classmethod
     def create(cls, path: Path | str) -> Store:

@@ -61,11 +61,11 @@ def test_one_changed_byte_anywhere_is_found(tmp_path: Path):
         digest = data.index(json.loads(unsealed_text(data))["sha256"].encode())
         for place in {*range(0, len(data), 97), 0, 7, 8, digest, digest + 63, len(data) - 1}:
             path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-            with pytest.raises(BadInput, match="was tampered with or damaged"):
+            with pytest.raises(BadInput, match="was changed or damaged"):
                 check_file(path)
         for changed in (data[:-1], data + b"0", b"", data[:100]):
             path.write_bytes(changed)
-            with pytest.raises(BadInput, match="was tampered with or damaged"):
+            with pytest.raises(BadInput, match="was changed or damaged"):
                 check_file(path)
 
 
@@ -170,7 +170,7 @@ def test_a_run_is_refuted_and_its_record_says_so(tmp_path: Path, capsys: pytest.
     assert f"REFUTED by lasso, float32: {stored.wrong_word}" in printed
     file = tmp_path / "store" / "certificates" / stored.certified[0].certificate
     app(["check", str(file)], standalone_mode=False)
-    assert "this holds" in capsys.readouterr().out
+    assert "holds" in capsys.readouterr().out
 
 
 def test_a_module_is_certified_from_its_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):

@@ -59,9 +59,10 @@ class Cell:
 
     @property
     def wrong_word(self) -> str:
-        """The shortest wrong input that the probes found, if no random test input that is wrong is shorter."""
-        words = [(r.first_failing_length, r.wrong_word) for r in self.records if r.first_failing_length]
-        return min(words, default=(0, ""))[1]
+        """The shortest wrong input, if its symbols are known; those of random test inputs are not recorded."""
+        known = [record.shortest_wrong for record in self.records if record.wrong_word]
+        length, word = min(known, default=(0, ""))
+        return word if length == self.first_failing_length else ""
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -36,4 +36,4 @@ def unsealed(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError):
         pass
-    raise BadInput(f"{path} was tampered with or damaged, or it is not a certificate; make it anew")
+    raise BadInput(f"{path} is not a certificate, or it was changed or damaged; `assay certify` writes certificates")

@@ -27,13 +27,14 @@ from assay.tasks.words import readable
 
 MOST_ROWS = 64  # states or programs of a table on the page; table.json has all
 ABOUT = (
-    "The network is asked for its answers to words, and L* with an oracle of the Wp-method gives the automaton that "
-    "answers them in the same way. What follows holds for the words that were asked; nothing here is proved for all."
+    "The network is asked for its answers to words, and active learning (the algorithm L*, with the Wp-method as its "
+    "equivalence test) gives the automaton that answers them in the same way. What follows holds for the words that "
+    "were asked; nothing here is proved for all."
 )
 PROGRAMS = (
     "The state of an SRWM is its weight matrix W, which is also its program: with W held fixed, each symbol has one "
-    "answer. Reading a symbol changes W. Matrices that a chain of small steps links are one program; the steps are as "
-    "large as they can be while each program has one answer to each symbol and becomes one program. An arrow "
+    "answer. Reading a symbol changes W. Matrices are clustered by single linkage, with the largest "
+    "threshold at which every cluster, a program, has one answer and one successor for each symbol. An arrow "
     "`symbol / answer` leads to the program that the symbol turns it into."
 )
 

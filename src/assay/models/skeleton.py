@@ -42,9 +42,10 @@ class Architecture(Description):
 
 
 class StateChange(Description):
-    """What happens to the state of a model after every step.
+    """What happens to the state of a model before the first step and after every step.
 
-    `numbers`: it is rounded to this format, as fixed:2.4, in training and in testing; gradients pass as if it were not.
+    `numbers`: it is rounded to this format, as fixed:2.4, in training and in testing, and so is the initial state;
+    gradients pass as if it were not.
     `noise`: while training, a number between -noise and noise is added to every number of the state. It is a chaotic
     function of that number, so that a run needs no random generator.
     """
@@ -185,7 +186,10 @@ class Model(Causal):
         return torch.zeros((), dtype=torch.int64, device=self.read_out.weight.device)
 
     def initial_state(self, batch: int) -> State:
-        return self._zero(), tuple(block.initial_state(batch) for block in self.blocks)  # type: ignore[operator]
+        states = tuple(block.initial_state(batch) for block in self.blocks)  # type: ignore[operator]
+        if self.state_change and self.state_change.numbers:
+            states = self.state_change.apply(states, training=False)
+        return self._zero(), states
 
     def _embed(self, x: Tensor, start: Tensor, at_zero: bool = False) -> Tensor:
         """Embed x [batch, time, ...], whose first position is `start`; `at_zero` avoids a read from the device."""

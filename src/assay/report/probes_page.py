@@ -26,9 +26,9 @@ HEADER = [
     "right on random inputs",
     "also on every probe",
     "refuted",
-    "within training lengths",
-    "median length",
-    "mostly by",
+    "refuted within the training lengths",
+    "median length of the shortest wrong probe",
+    "most common wrong probe",
 ]
 NOTE = "all learning rates count; nothing is chosen"
 
@@ -62,7 +62,7 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
     ]
     facts = provenance(records, missing, NOTE, summary.task_titles)
     if empty:
-        facts.append(f"Not all runs have finished, and nothing is said, of: {'; '.join(dict.fromkeys(empty))}.")
+        facts.append(f"Unfinished cells, of which nothing is said: {'; '.join(dict.fromkeys(empty))}.")
     page.facts([*facts, summary.made_by])
     return page
 

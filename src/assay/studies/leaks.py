@@ -1,4 +1,4 @@
-"""Which architectures keep what they are told, and what makes the others keep it?
+"""Which architectures remember a bit over long inputs, and what makes the others remember it?
 
 A network that is right on every random test string can still forget: random strings hardly ever hold a long stretch
 through which something must be kept. Thirteen recurrent architectures learn parity, the flip-flop, sums modulo 5,
@@ -15,8 +15,9 @@ __all__ = ["ABOUT_PROBES", "COMPARISONS", "PIECES", "VARIANTS"]
 
 ABOUT_PROBES = True
 
+SYMBOLS = "In the flip-flop, s sets the bit, r resets it and - keeps it; S_3 has the permutations of 0, 1, 2."
 COMPARISONS = [
-    Comparison("Which architectures keep what they are told?", "Thirteen recurrent architectures as built.", MODELS),
+    Comparison("Which architectures remember?", SYMBOLS, MODELS),
     *(
         Comparison(
             f"What cures the {model}?",
