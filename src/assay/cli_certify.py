@@ -190,6 +190,9 @@ def _candidates(
 
 def check(
     certificate: Annotated[Path, typer.Argument(help="A file that `assay certify` wrote, or a folder of such files.")],
+    own_module: Annotated[
+        bool, typer.Option("--own-module", help="Run the code of a module:Class that a certificate names.")
+    ] = False,
 ) -> None:
     """Check certificates with an independent program. Exit code 0: all hold; 1: one does not; 2: a file is damaged."""
     from assay.certify.runs import check_file
@@ -199,7 +202,7 @@ def check(
         raise BadInput(f"{certificate} has no certificates; `assay certify` writes them")
     held = 0
     for path in paths:
-        problem, statement = check_file(path)
+        problem, statement = check_file(path, own_module)
         held += not problem
         typer.echo(f"{path.name}: {f'does not hold ({problem})' if problem else 'holds'}: {statement}")
     if len(paths) > 1:

@@ -172,7 +172,7 @@ class Record(Description):
             return "proved" if "float32" in formats else f"proved ({formats[0]})"
         if lengths := [result.length for result in proofs if result.length]:
             return f"exhaustive to {max(lengths)}"
-        return "probed" if self.probing and self.probing.scores else "random"
+        return "probed" if self.probing and any(score.rows for score in self.probing.scores) else "random"
 
     @property
     def wrong_word(self) -> str:
@@ -281,8 +281,11 @@ class Store:
     def add(self, *records: Record) -> None:
         """Write records as one segment, after their weights; all is on disk when this returns."""
         for record in records:
+            weights = self.path / "weights" / f"{record.digest}.safetensors"
             if record.weights is not None:
-                write_synced(self.path / "weights" / f"{record.digest}.safetensors", record.weights)
+                write_synced(weights, record.weights)
+            elif record.origin is None and record.finished:  # a new run, not a new result of a stored one
+                weights.unlink(missing_ok=True)
             record.__dict__ |= {"weights": None, "origin": self.path}
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         name = f"{now}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
@@ -313,9 +316,11 @@ class Store:
 
     def weights_file(self, digest: str) -> Path | None:
         """The file with the weights of a run, which may hold those of others too; None if they were not kept."""
-        single = self.path / "weights" / f"{digest}.safetensors"
+        if self.path.is_dir():
+            single = self.path / "weights" / f"{digest}.safetensors"
+            return single if single.is_file() else None
         packed = weights_beside(self.path)
-        return next((path for path in (single, packed) if path.is_file()), None)
+        return packed if packed.is_file() and f'"{digest}/'.encode() in _safetensors_header(packed) else None
 
     def pack(self, path: Path | str) -> int:
         """Write one compact file with the same bytes for the same records; returns the number of records."""
@@ -343,6 +348,11 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _safetensors_header(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(int.from_bytes(file.read(8), "little"))
 
 
 def weights_beside(packed: Path) -> Path:

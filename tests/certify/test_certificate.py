@@ -14,16 +14,18 @@ from safetensors.torch import save_file
 
 from assay.certify import check as checker
 from assay.certify.certificate import certificate
+from assay.certify.machine import NotCarried, StateMachine
 from assay.certify.methods import certify
 from assay.certify.runs import check_file
 from assay.certify.seal import sealed, unsealed
 from assay.certify.search import Limits
+from assay.certify.statement import problem_of, same_automaton
 from assay.certify.table import table_of
 from assay.cli import app
 from assay.description import BadInput
 from assay.lab.weights import load_model, serialize
 from assay.models import named_model
-from assay.models.skeleton import Foreign
+from assay.models.skeleton import Architecture, Foreign
 from assay.record import Record, Store
 from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
@@ -51,8 +53,8 @@ def certificates(folder: Path) -> tuple[Path, Path]:
 def test_right_certificates_hold(tmp_path: Path):
     proof, word = certificates(tmp_path)
     rounded = "tests.certify.modules:Sign with its state rounded to fixed:2.6 is"
-    assert check_file(proof) == ("", f"{rounded} right on inputs of every length of parity")
-    assert check_file(word) == ("", f"{rounded} wrong on a word of 4 tokens of parity")
+    assert check_file(proof, own_module=True) == ("", f"{rounded} right on inputs of every length of parity")
+    assert check_file(word, own_module=True) == ("", f"{rounded} wrong on a word of 4 tokens of parity")
 
 
 def test_one_changed_byte_anywhere_is_found(tmp_path: Path):
@@ -100,7 +102,7 @@ def test_false_certificates_with_a_right_seal_do_not_hold(tmp_path: Path, which:
     statement, tensors = unsealed(path)
     change(statement, tensors)
     path.write_bytes(sealed(statement, tensors))
-    assert check_file(path)[0].startswith(problem)
+    assert check_file(path, own_module=True)[0].startswith(problem)
 
 
 def test_what_cannot_be_run_is_bad_input(tmp_path: Path):
@@ -111,13 +113,73 @@ def test_what_cannot_be_run_is_bad_input(tmp_path: Path):
         check_file(path)
 
 
-def test_positions_are_not_ignored(tmp_path: Path):
-    architecture = named_model("hybrid", mixers=("elman",), width=4, positions="sinusoidal")
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        named_model("hybrid", mixers=("elman",), width=4, positions="sinusoidal"),
+        named_model("retnet", width=4, heads=1),
+    ],
+    ids=["sinusoidal", "retnet"],
+)
+def test_positions_are_not_ignored(tmp_path: Path, architecture: Architecture):
+    """Neither those of the whole model, nor those that a layer counts (retention rotates by them)."""
     _, tensors = unsealed(certificates(tmp_path)[PROOF])
-    weights = {f"weights.{k}": v for k, v in architecture.build(3, 0, 2, Rng.seeded(0)).state_dict().items()}
-    statement = {"model": architecture.plain(), "task": PARITY.plain(), "shape": [3, 0, 2], "fixed": [2, 2]}
-    claim = checker._Claim(statement, weights | {name: tensors[name] for name in ("moves", "answers")})
-    assert "counts positions" in claim.table()
+    statement = {"model": architecture.plain(), "task": PARITY.plain()}
+    assert "counts positions" in problem_of(statement, tensors)
+    with pytest.raises(NotCarried):
+        StateMachine(architecture.build(3, 0, 2, Rng.seeded(0)), "fixed:2.2")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"block": -1}, "the block"),
+        ({"block": 10**15}, "the block"),
+        ({"length": 2.5}, "the length"),
+        ({"length": -3}, "the length"),
+        ({"outcome": "open"}, "the outcome"),
+        ({"fixed": [2, 2, 8]}, "the number format"),
+        ({"fixed": [2000, 2]}, "the number format"),
+        ({"shape": [["touch", "x"], -1, None]}, "the shape"),
+    ],
+)
+def test_a_statement_of_another_form_is_refused_before_it_is_run(tmp_path: Path, change: dict[str, Any], problem: str):
+    path = certificates(tmp_path)[PROOF]
+    statement, tensors = unsealed(path)
+    path.write_bytes(sealed(statement | change, tensors))
+    with pytest.raises(BadInput, match=problem):
+        check_file(path, own_module=True)
+
+
+def test_the_table_is_compared_on_words_of_every_length(tmp_path: Path):
+    """A language that differs from the table only from 13 tokens on."""
+    long = named_task("dfa", alphabet="a", table=tuple((min(i + 1, 13),) for i in range(14)), accept=(13,))
+    moves, answers = torch.tensor([[0]]), torch.tensor([0])
+    assert not same_automaton(long, moves, answers)
+    path = certificates(tmp_path)[PROOF]
+    statement, tensors = unsealed(path)
+    cut = {"moves": tensors["moves"][:, :1].contiguous()}
+    path.write_bytes(sealed(statement, tensors | cut))
+    with pytest.raises(BadInput, match="the table"):
+        check_file(path, own_module=True)
+
+
+def test_the_code_of_a_module_is_not_run_unasked(tmp_path: Path):
+    with pytest.raises(BadInput, match="allow that with --own-module"):
+        check_file(certificates(tmp_path)[PROOF])
+
+
+class OtherStep(Sign):
+    """A module whose forward pass is not its step, repeated."""
+
+    def forward(self, x: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:
+        logits, state = super().forward(x, state)
+        return logits.flip(-1), state
+
+
+def test_a_step_that_is_not_the_forward_pass_is_refused():
+    with pytest.raises(BadInput, match="is not its `forward`: their answers differ at token 1"):
+        certify(OtherStep(3, 0, 2), table_of(PARITY), "closure", "fixed:2.2")
 
 
 def test_the_checker_is_small_and_independent():

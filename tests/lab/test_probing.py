@@ -190,3 +190,11 @@ def test_at_most_two_thousand_lassos():
     assert len(short_lassos(120)) == 2000
     assert len(short_lassos(30)) == 2000
     assert {lasso.word(4) for lasso in short_lassos(30)} >= {(a, b, b, b) for a in range(1, 31) for b in range(1, 31)}
+
+
+@pytest.mark.parametrize(("name", "length"), [("dyck-1", 2), ("shuffle", 2), ("reset-dyck-1", 1), ("parity", 1)])
+def test_probes_of_the_shortest_inputs(name: str, length: int):
+    bins = [{"name": "Bin0", "low": length, "high": length}]
+    training = {"lengths": [length, length], "validation": bins}
+    spec = run_spec(name, "lstm", training=training, testing={"rows": 4, "bins": bins})
+    assert wrong(found_by(spec, spec.task.solve)) == set()

@@ -125,3 +125,26 @@ def test_stored_runs_are_probed_again_when_probes_change(tmp_path: Path, monkeyp
     assert len(probed_runs(store, store.records())[0]) == 1, "of an older version"
     (store.weights_file(spec.digest) or tmp_path).unlink()
     assert len(probed_runs(store, store.records())[1]) == 1, "without weights"
+
+
+def test_weights_of_an_earlier_run_do_not_stay(tmp_path: Path):
+    """A new record without weights removes the file; a new result of the stored run does not."""
+    store, record = Store.create(tmp_path / "store"), execute(spec_of("gru"), CPU)
+    store.add(record.model_copy().with_weights(record.weights))
+    (stored,) = store.records()
+    store.add(stored.model_copy(update={"first_failing_length": 3}))
+    assert store.weights_file(record.digest)
+    store.add(Record(**record.plain()))
+    assert store.weights_file(record.digest) is None
+
+
+def test_packed_weights_are_only_of_the_runs_that_had_some(tmp_path: Path):
+    store = Store.create(tmp_path / "store")
+    first, second = execute(spec_of("gru"), CPU), execute(spec_of("gru", 1), CPU)
+    store.add(first.with_weights(first.weights), Record(**second.plain()))
+    packed = tmp_path / "store.jsonl.xz"
+    store.pack(packed)
+    assert [pack_weights(store.records(), weights_beside(packed)) for _ in range(2)] == [1, 1]
+    assert Store.open(packed).weights_file(second.digest) is None
+    with pytest.raises(BadInput, match="there are no weights of gru"):
+        load_model(next(r for r in Store.open(packed).records() if r.seed == 1))

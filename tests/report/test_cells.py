@@ -106,6 +106,15 @@ def test_the_shortest_wrong_input_is_shown():
     assert (found.median_length, found.commonest_word) == (19.5, "1 0^n")
 
 
+def test_a_run_that_certify_refutes_is_not_solved():
+    found = Certified(method="lasso", outcome="refuted", length=5861, word="1 0^5860")
+    cell = cells([record(0).model_copy(update={"certified": (found,)})])[0]
+    assert (len(cell.solved), len(cell.right_on_random), cell.verdicts) == (0, 1, "refuted")
+    assert (cell.first_failing_length, cell.first_wrong(12)) == (5861, "1 0^5860")
+    rounded = found.model_copy(update={"numbers": "fixed:2.2"})
+    assert cells([record(0).model_copy(update={"certified": (rounded,)})])[0].verdicts == "solved"
+
+
 def test_an_error_is_left_out_of_the_mean_but_not_of_the_count():
     cell = cells([record(0), record(1, "failed")])[0]
     assert cell.accuracy("Bin0") == 1

@@ -50,7 +50,8 @@ class Cell:
 
     @property
     def solved(self) -> list[Record]:
-        return [record for record in self.records if record.verdict == "solved"]
+        """The seeds that are right on all that was checked, `assay certify` included."""
+        return [record for record in self.records if record.rung not in ("", "refuted")]
 
     @property
     def right_on_random(self) -> list[Record]:
@@ -105,8 +106,9 @@ class Cell:
 
     @property
     def first_failing_length(self) -> int | None:
-        failing = [r.first_failing_length for r in self.records if r.first_failing_length is not None]
-        return min(failing) if failing else None
+        """The length of the shortest wrong input that is known."""
+        failing = [n for r in self.records for n in (r.first_failing_length, r.shortest_wrong[0]) if n]
+        return min(failing, default=None)
 
     def first_wrong(self, width: int) -> str:
         """The shortest wrong input that is known, if it fits into a width; else its length, or a dash."""

@@ -84,7 +84,7 @@ def first_wrong_lengths(
 ) -> LinearOutcome:
     """Compute, for every short lasso, the first length with a wrong answer; returns the least of them."""
     begin, maps = time.perf_counter(), AffineMaps(model, table.moves.shape[1])
-    lassos = short_lassos(table.moves.shape[1], lambda found: [x for x in found if table.walk(x.word(16)) != LEFT_OUT])
+    lassos = short_lassos(table.moves.shape[1], lambda found: [x for x in found if _stays_inside(table, x)])
     best = LinearOutcome(len(lassos), maps.machine.width)
     for number, lasso in enumerate(lassos):
         if time.perf_counter() - begin > limits.seconds:
@@ -99,12 +99,20 @@ def first_wrong_lengths(
     return best
 
 
+def _stays_inside(table: TaskTable, lasso: Lasso) -> bool:
+    """Whether no prefix of a lasso, however often its loop repeats, is outside of the task's domain."""
+    rounds = len(table.moves) + 1  # after so many repetitions a state of the task has come back
+    return table.walk(lasso.word(len(lasso.access) + rounds * len(lasso.loop))) != LEFT_OUT
+
+
 def run_lasso(model: nn.Module, table: TaskTable, lasso: Lasso, longest: int, seconds: float) -> int | None:
     """The first wrong length of a lasso when the float32 model itself runs it; None if there is none to `longest`."""
     machine, begin, state = StateMachine(model, "float32"), time.perf_counter(), 0
     codes = machine.start()
     for length, token in enumerate(lasso.word(longest), start=1):
         state = int(table.moves[state, token - 1])
+        if state == LEFT_OUT:
+            break
         logits, codes = machine.step(codes, torch.tensor([token]))
         if bool(wrong(logits, table.answers[[state]]).any()):
             return length

@@ -70,7 +70,8 @@ class StateMachine:
         if isinstance(model, Model) and model.positions is not None:
             raise NotCarried(f"{self.name} counts positions, which grow with the input")
         # The position of a model without position encodings is never read.
-        self._unread = [isinstance(model, Model) and leaf.ndim == 0 and not leaf.is_floating_point() for leaf in leaves]
+        own = isinstance(model, Model)
+        self._unread = [own and i == 0 and not leaf.is_floating_point() for i, leaf in enumerate(leaves)]
         for leaf, unread in zip(leaves, self._unread, strict=True):
             is_number = (torch.view_as_real(leaf) if leaf.is_complex() else leaf).dtype == self.dtype
             if not unread and not (is_number and leaf.ndim and len(leaf) == 1):

@@ -16,8 +16,10 @@ from assay.certify.result import Result
 from assay.certify.search import Limits, OnStatus, Search, SearchStatus, search
 from assay.certify.table import TaskTable
 from assay.description import BadInput
-from assay.lab.evaluate import predict
+from assay.lab.evaluate import answers_of, predict
 from assay.lab.execute import one_thread
+from assay.models.causal import Causal
+from assay.rng import Rng
 from assay.tasks.words import readable
 
 METHODS = ("auto", "lasso", "exhaustive", "closure", "linear", "learn")
@@ -40,6 +42,7 @@ def certify(
     """
     limits = limits or Limits()
     with one_thread():
+        require_same_function(model, table)
         if method == "lasso":
             return [by_lassos(model, table, limits, on_status)]
         if method == "exhaustive":
@@ -87,6 +90,22 @@ def _by_all(
         if results[-1].outcome == "proved" and results[-1].length is None:
             break
     return results
+
+
+def require_same_function(model: nn.Module, table: TaskTable) -> None:
+    """BadInput if stepping through random words does not give the answers of the whole forward pass."""
+    if not isinstance(model, Causal):
+        return
+    words = Rng.seeded(0, "certify", "step").rows(16).integers(64, table.moves.shape[1]) + 1
+    whole = predict(model, words)
+    with torch.no_grad():
+        steps = answers_of(Causal.forward(model.eval(), words)[0])
+    differ = whole != steps
+    if differ.double().mean() > 0.01:  # more than rounding at a tie
+        token = int(differ.any(0).long().argmax()) + 1
+        raise BadInput(
+            f"the `step` of {type(model).__name__} is not its `forward`: their answers differ at token {token}"
+        )
 
 
 class TooCoarse(BadInput):

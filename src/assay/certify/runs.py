@@ -14,6 +14,7 @@ from assay.certify.certificate import certificate
 from assay.certify.check import check
 from assay.certify.result import Result
 from assay.certify.seal import unsealed
+from assay.certify.statement import problem_of, require_valid
 from assay.certify.table import TaskTable
 from assay.description import BadInput, in_one_line
 from assay.lab.execute import one_thread
@@ -87,24 +88,29 @@ def certified(candidate: Candidate, table: TaskTable, result: Result, folder: Pa
     file = f"{name}-{result.method}-{result.numbers.replace(':', '-')}.certificate"
     data = certificate(result, candidate.model, candidate.architecture, candidate.task, table)
     write_synced(folder / file, data)
-    problem = check_file(folder / file)[0]
-    if problem:  # the prover has an error: never say more than the checker does
-        raise RuntimeError(f"the checker contradicts the certificate {folder / file}: {problem}")
+    problem = check_file(folder / file, own_module=True)[0]
+    if problem:  # never say more than the checker does
+        (folder / file).unlink()
+        raise BadInput(f"the checker does not confirm {result.outcome} by {result.method}: {problem}")
     return result.certified(table.symbols, file)
 
 
-def check_file(path: Path) -> tuple[str, str]:
-    """Why a certificate does not hold (nothing, if it holds), and what it states in words."""
+def check_file(path: Path, own_module: bool = False) -> tuple[str, str]:
+    """Why a certificate does not hold (nothing, if it holds), and what it states in words.
+
+    The code of a user's own module is run only with `own_module`.
+    """
     says, tensors = unsealed(path)
     try:
+        require_valid(says, tensors, own_module)
         with one_thread():
-            problem = check(says, tensors)
+            problem = problem_of(says, tensors) or check(says, tensors)
         fixed, word = says["fixed"], says["word"]
         machine = f"with its state rounded to fixed:{fixed[0]}.{fixed[1]} " if fixed else ""
         right = "of every length" if says["length"] is None else f"up to {says['length']} tokens"
         found = f"wrong on a word of {len(word)} tokens" if says["outcome"] == "refuted" else f"right on inputs {right}"
         return problem, f"{says['model']['name']} {machine}is {found} of {says['task']['kind']}"
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, ArithmeticError) as error:
         raise BadInput(f"{path} cannot be checked: {in_one_line(error)}") from None
 
 

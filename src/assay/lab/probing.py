@@ -25,7 +25,7 @@ def probe_batches(task: Task, trained: tuple[int, int], longest: int, device: to
         inputs = probe.inputs.to(device)
         return Batch(inputs, task.solve(inputs))
 
-    return {probe.name: with_targets(probe) for probe in task.probes(trained, longest)}
+    return {probe.name: with_targets(probe) for probe in task.probes(trained, longest) if probe.inputs.numel()}
 
 
 def probes_of(spec: RunSpec, device: torch.device) -> dict[str, Batch]:

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from assay.description import BadInput, suggestion
+from assay.description import BadInput, in_one_line, suggestion
 from assay.lab.stacking import build_module
 from assay.record import Record, Store, Verdict, write_synced
 from assay.spec import RunSpec
@@ -45,7 +45,10 @@ def load_model(record: Record, store: Path | str | None = None) -> nn.Module:
     The weights are read from `store`, by default from the store that the record came from.
     """
     module = build_module(RunSpec(**record.spec), torch.device("cpu"))
-    module.load_state_dict(tensors_of(record, store))
+    try:
+        module.load_state_dict(tensors_of(record, store))
+    except RuntimeError as error:
+        raise BadInput(f"the stored weights are not those of {record.model}: {in_one_line(error)}") from None
     return module.eval()
 
 

@@ -65,12 +65,15 @@ class StateChange(Description):
         form = read_format(self.numbers) if self.numbers else None
 
         def change(x: Tensor) -> Tensor:
-            if not x.is_floating_point():
+            if not (x.is_floating_point() or x.is_complex()):
                 return x
             y = x.detach()
             if self.noise and training:
-                y = y + self.noise * (2 * (y * 12345.678).remainder(1.0) - 1)
-            return x + ((form.round(y) if form else y) - x.detach())
+                numbers = torch.view_as_real(y) if y.is_complex() else y
+                numbers = numbers + self.noise * (2 * (numbers * 12345.678).remainder(1.0) - 1)
+                y = torch.view_as_complex(numbers) if y.is_complex() else numbers
+            y = form.round(y) if form else y
+            return torch.where(x.isfinite(), x + (y - x.detach()), y)
 
         return pytree.tree_map(change, state)
 

@@ -203,6 +203,8 @@ class ResetDyck1(Task):
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
         """Lassos, runs, adverse Dyck words, and resets at every depth."""
+        if longest < 4:
+            return []
         found = self.lasso_probes(longest) + self.run_probes(trained[1], longest)
         found += [Probe(name, rows_of(map(_brackets, words))) for name, words in adverse_words(longest).items()]
         depths = [d for d in powers(longest) if d + 3 <= longest]

@@ -169,7 +169,7 @@ class MultiQueryRecall(Bindings):
         early, late, repeated = [], [], []
         pairs = self.pairs(self.pairs_bound, Rng.seeded(0, "probes").rows(1))[0].tolist()
         keys, noise = pairs[::2], self.keys + 1  # a value: no query
-        for length in sorted({trained[0], longest}):
+        for length in sorted({self.lengths(trained[0], longest)[i] for i in (0, -1)}):
             free = (length - len(pairs)) // 2
             for order in (keys, keys[::-1]):
                 queries = [token for key in order for token in (key, noise)]
