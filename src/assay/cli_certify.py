@@ -172,7 +172,7 @@ def _candidates(
     """The folder of the certificates, and the runs or the module."""
     from assay.certify.runs import module_candidate, run_of, runs_of
 
-    if Path(candidate).exists():
+    if _is(Path(candidate)):
         path = Path(candidate)
         folder = path / "certificates" if path.is_dir() else path.with_name("certificates")
         return folder, list(runs_of(path, task))
@@ -188,6 +188,14 @@ def _candidates(
     return store / "certificates", [record]
 
 
+def _is(path: Path) -> bool:
+    """Whether there is something at a path; a name that is too long for a file is none."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def check(
     certificate: Annotated[Path, typer.Argument(help="A file that `assay certify` wrote, or a folder of such files.")],
     own_module: Annotated[
@@ -197,7 +205,8 @@ def check(
     """Check certificates with an independent program. Exit code 0: all hold; 1: one does not; 2: a file is damaged."""
     from assay.certify.runs import check_file
 
-    paths = sorted(certificate.glob("*.certificate")) if certificate.is_dir() else [certificate]
+    folder = certificate / "certificates" if _is(certificate / "certificates") else certificate  # of a store
+    paths = sorted(folder.glob("*.certificate")) if _is(folder) and folder.is_dir() else [certificate]
     if not paths:
         raise BadInput(f"{certificate} has no certificates; `assay certify` writes them")
     held = 0

@@ -299,3 +299,14 @@ def test_a_record_without_weights_is_bad_input(tmp_path: Path):
     (tmp_path / "store" / "weights" / f"{record.digest}.safetensors").unlink()
     with pytest.raises(BadInput, match=r"there are no weights of gru on parity, seed 0 .* run it with --weights all"):
         app(["certify", record.digest, "--store", str(tmp_path / "store")], standalone_mode=False)
+
+
+def test_a_store_or_a_folder_is_checked_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = tmp_path / "store" / "certificates"
+    folder.mkdir(parents=True)
+    for path in certificates(tmp_path):
+        path.rename(folder / f"{path.name}.certificate")
+    app(["check", str(tmp_path / "store"), "--own-module"], standalone_mode=False)
+    assert capsys.readouterr().out.splitlines()[-1] == "2 of 2 certificates hold"
+    with pytest.raises(BadInput, match="cannot read"):
+        app(["check", 5000 * "x"], standalone_mode=False)
