@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import lzma
 import os
@@ -114,7 +115,7 @@ class Record(Description):
     """The outcome of one run. The spec is plain data: a record can be read without the code of task and model."""
 
     kind: ClassVar[str] = "record"
-    added: ClassVar[tuple[str, ...]] = ("ended", "tested_at", "probing", "certified", "traceback")
+    added: ClassVar[tuple[str, ...]] = ("ended", "tested_at", "probing", "certified", "traceback", "weights_sha256")
     digest: str
     spec: dict[str, Any]
     verdict: Verdict
@@ -126,6 +127,7 @@ class Record(Description):
     scores: tuple[Score, ...] = ()
     probing: Probing | None = None  # None: not probed
     certified: tuple[Certified, ...] = ()
+    weights_sha256: str = ""  # of the weights that were kept, so that others are never taken for them
     curve: tuple[Point, ...] = ()
     error: str | None = None
     traceback: str = ""  # of the error
@@ -153,7 +155,8 @@ class Record(Description):
 
     def with_weights(self, weights: bytes | None) -> Record:
         """The same record, with the weights that are to be stored beside it."""
-        copy = self.model_copy()
+        digest = hashlib.sha256(weights).hexdigest() if weights is not None else ""
+        copy = self.model_copy(update={"weights_sha256": digest})
         copy.__dict__["weights"] = weights
         return copy
 

@@ -148,3 +148,14 @@ def test_packed_weights_are_only_of_the_runs_that_had_some(tmp_path: Path):
     assert Store.open(packed).weights_file(second.digest) is None
     with pytest.raises(BadInput, match="there are no weights of gru"):
         load_model(next(r for r in Store.open(packed).records() if r.seed == 1))
+
+
+def test_weights_of_another_run_are_refused(tmp_path: Path):
+    store = Store.create(tmp_path / "store")
+    records = [execute(spec_of("gru", seed), CPU) for seed in range(2)]
+    store.add(*[record.with_weights(record.weights) for record in records])
+    one, other = (store.weights_file(record.digest) or tmp_path for record in records)
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(BadInput, match="are not those of the run"):
+        load_model(store.select([records[0].digest])[0])
+    assert load_model(store.select([records[1].digest])[0])

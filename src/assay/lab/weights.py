@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, get_args
@@ -62,6 +63,8 @@ def tensors_of(record: Record, store: Path | str | None = None) -> dict[str, Ten
     if not found:
         name = f"{record.model} on {record.task}, seed {record.seed}"
         raise BadInput(f"there are no weights of {name} ({record.digest}); run it with --weights all --again")
+    if record.weights_sha256 not in ("", hashlib.sha256(save(found, METADATA)).hexdigest()):
+        raise BadInput(f"the weights in {path} are not those of the run {record.digest}; run it with --again")
     return found
 
 
