@@ -261,7 +261,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_shape_is_no_checkpoint(tmp_p
     (tmp_path / "checkpoints" / "0-noise.safetensors").write_bytes(b"noise")
     facts_, saved = checkpoint
     Checkpoints(tmp_path).write([(facts_ | {"step": 20}, saved._replace(theta=saved.theta[:-1]))])
-    (record,) = execute_group([spec], CPU, checkpoints=Checkpoints(tmp_path))
+    (record,) = execute_group([spec], CPU, checkpoints=Checkpoints(tmp_path), weights="all")
     assert "resumed" not in record.population
     assert facts(record) == facts(execute(spec, CPU))
 
