@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -11,7 +10,7 @@ import typer
 
 from assay.cli_certify import certify, check
 from assay.cli_extract import extract
-from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
+from assay.cli_options import STORE, AsJson, OnDevice, command_line, print_json, settings
 from assay.cli_records import pack, probe, repeat, report
 from assay.cli_show import list_, show
 from assay.cli_theory import measure_theory, prove, size
@@ -113,7 +112,7 @@ def run(
         for seed in range(seeds)
     ]
     run_options = RunOptions(device, jobs, slots, checkpoint, weights, again, traceback)
-    _carry_out(specs, store, run_options, as_json, _command())
+    _carry_out(specs, store, run_options, as_json, command_line())
 
 
 @app.command()
@@ -137,7 +136,7 @@ def study(
 ) -> None:
     """Carry out all runs of a study, except those that are already in the store."""
     options = RunOptions(device, jobs, slots, checkpoint, weights, again, traceback)
-    _carry_out(study_named(name).piece(piece), store, options, as_json, _command())
+    _carry_out(study_named(name).piece(piece), store, options, as_json, command_line())
 
 
 class RunOptions(NamedTuple):
@@ -184,11 +183,6 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
             out.print(progress.summary())
     if any(not record.finished for record in records):
         raise typer.Exit(1)
-
-
-def _command() -> str:
-    """The command line that is running, to be repeated."""
-    return shlex.join(["assay", *sys.argv[1:]])
 
 
 def _rates(text: str) -> list[float]:

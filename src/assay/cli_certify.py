@@ -170,7 +170,8 @@ def _candidates(
     candidate: str, task: str | None, weights: Path | None, set_: list[str] | None, store: Path
 ) -> tuple[Path, list[Any]]:
     """The folder of the certificates, and the runs or the module."""
-    from assay.certify.runs import module_candidate, run_of, runs_of
+    from assay.certify.runs import module_candidate, runs_of
+    from assay.record import Store
 
     if _is(Path(candidate)):
         path = Path(candidate)
@@ -182,7 +183,7 @@ def _candidates(
         return Path("certificates"), [module_candidate(candidate, task, weights, settings(set_ or []))]
     if weights is not None or set_:
         raise BadInput("--weights and --set are for a module:Class; a run has its own weights and options")
-    record = run_of(store, candidate)
+    record = Store.open(store).run(candidate)
     if task not in (None, record.task):
         raise BadInput(f"{candidate} is a run on {record.task}, not on {task}; leave --task out")
     return store / "certificates", [record]

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from assay.cli_options import STORE, AsJson, print_json
-from assay.description import BadInput
-
-if TYPE_CHECKING:
-    from assay.record import Record
+from assay.cli_options import STORE, AsJson, command_line, print_json
 
 
 def extract(
@@ -59,10 +53,11 @@ def extract(
     from assay.lab.evaluate import predict
     from assay.lab.execute import one_thread
     from assay.lab.weights import load_model
+    from assay.record import Store
     from assay.spec import RunSpec
     from assay.terminal import console, counted
 
-    record = _record(store, run)
+    record = Store.open(store).run(run)
     spec = RunSpec(**record.spec)
     check_symbols(spec.task)
     model = load_model(record)
@@ -71,8 +66,8 @@ def extract(
     terminal = console(stderr=True)
     with one_thread(), terminal.status("asking the network") as line:
 
-        def show(asked: int, states: int) -> None:
-            line.update(f"asking the network: {counted(asked, 'word')}, {counted(states, 'state')}")
+        def show(words: int, states: int) -> None:
+            line.update(f"asking the network: {counted(words, 'word')}, {counted(states, 'state')}")
 
         learned = learn_automaton(
             lambda words: predict(model, words),
@@ -88,13 +83,13 @@ def extract(
         programs = (
             extract_programs(model, spec.task, length=length, on_progress=line.update) if has_programs(model) else None
         )
-    found = Extraction(record, learned, programs, shlex.join(["assay", *sys.argv[1:]]))
+    extraction = Extraction(record, learned, programs, command_line())
     folder = out or Path("reports") / f"automaton-{record.task}-{record.model}-{record.seed}"
-    files = [] if as_json and out is None else write(found, folder)
+    files = [] if as_json and out is None else write(extraction, folder)
     if as_json:
-        print_json(found.plain() | {"files": [str(file) for file in files]})
+        print_json(extraction.plain() | {"files": [str(file) for file in files]})
         return
-    typer.echo(f"{found.title}: {counted(len(learned.machine.moves), 'state')}")
+    typer.echo(f"{extraction.title}: {counted(len(learned.machine.moves), 'state')}")
     typer.echo(learned.statement)
     if programs is not None:
         typer.echo(f"self-modifying automaton: {programs.statement}")
@@ -102,17 +97,3 @@ def extract(
     if own is not None:
         typer.echo(f"the automaton as a task: {run_command(own)}")
     typer.echo(f"wrote {len(files)} files; open {folder / 'index.html'}")
-
-
-def _record(store: Path, run: str) -> Record:
-    """The record whose digest begins so."""
-    from assay.record import Store
-
-    records = Store.open(store).records()
-    found = [record for record in records if record.digest.startswith(run)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise BadInput(f"{store} has {len(found)} runs with a digest that begins with {run}; give more of its letters")
-    known = ", ".join(f"{record.digest[:8]} ({record.model} on {record.task})" for record in records[:3])
-    raise BadInput(f"{store} has no run with a digest that begins with {run}; it has {known or 'no runs'}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +45,11 @@ def value(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+def command_line() -> str:
+    """The command line that is running, to be repeated."""
+    return shlex.join(["assay", *sys.argv[1:]])
 
 
 def print_json(data: Any) -> None:

@@ -317,6 +317,18 @@ class Store:
         records = {record.digest: record for record in self.records()}
         return [records[digest] for digest in dict.fromkeys(digests) if digest in records]
 
+    def run(self, digest: str) -> Record:
+        """The record of the run whose digest begins so."""
+        records = self.records()
+        matches = [record for record in records if record.digest.startswith(digest)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            number = len(matches)
+            raise BadInput(f"{self.path} has {number} runs with a digest that begins with {digest}; give more of it")
+        known = ", ".join(f"{record.digest[:8]} ({record.model} on {record.task})" for record in records[:3])
+        raise BadInput(f"{self.path} has no run with a digest that begins with {digest}; it has {known or 'no runs'}")
+
     def weights_file(self, digest: str) -> Path | None:
         """The file with the weights of a run, which may hold those of others too; None if they were not kept."""
         if self.path.is_dir():

@@ -265,7 +265,7 @@ def test_a_repaired_network_is_a_run_of_its_own(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("zz", "has no run with a digest that begins with 'zz'"),
+        ("zz", "has no run with a digest that begins with zz; it has "),
         ("m:C --task parity", "m:C is a module: give its weights with --weights FILE"),
         ("STORE --task cyclic", "has no run of cyclic with weights"),
         ("RUN --method magic", "--method magic is not valid"),

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.cli_extract import _record
 from assay.description import BadInput
 from assay.extract.graphs import graph_of, programs_graph
 from assay.extract.learning import learn_automaton
@@ -157,4 +156,4 @@ def test_mistakes_get_one_line(folder: Path, monkeypatch, capsys):
     assert "there are no weights of elman on parity, seed 0" in said(digest(folder, "elman"))
     assert "store has no run with a digest that begins with xyz; it has " in said("xyz")
     with pytest.raises(BadInput, match="store has 2 runs with a digest that begins with ;"):
-        _record(folder / "store", "")
+        Store.open(folder / "store").run("")

@@ -129,11 +129,11 @@ class StateMachine:
         """Logits and codes after one token, in blocks of a fixed number of rows."""
         logits, successors = [], []
         with torch.inference_mode():
-            for some, token in zip(codes.split(self.block), tokens.split(self.block), strict=True):
-                rows = len(some)
+            for block, token in zip(codes.split(self.block), tokens.split(self.block), strict=True):
+                rows = len(block)
                 if rows < self.block and self.device.type == "cpu":
-                    some, token = (_padded(x, self.block) for x in (some, token))
-                y, numbers = self.unrounded_step(self.values(some), token)
+                    block, token = (_padded(x, self.block) for x in (block, token))
+                y, numbers = self.unrounded_step(self.values(block), token)
                 logits.append(y[:rows])
                 successors.append(self.codes(numbers)[:rows])
         return torch.cat(logits), torch.cat(successors)
@@ -192,10 +192,10 @@ class PrefixMachine:
         prefixes = torch.cat([codes, tokens[:, None].to(self.code_dtype)], dim=1)
         logits = []
         with torch.inference_mode():
-            for some in prefixes.split(self.block):
-                y = self.model(_padded(some, self.block).long())
+            for block in prefixes.split(self.block):
+                y = self.model(_padded(block, self.block).long())
                 y = y[0] if isinstance(y, tuple) else y
-                logits.append(y[: len(some), -1])
+                logits.append(y[: len(block), -1])
         return torch.cat(logits), prefixes
 
     def require_independent_rows(self, symbols: int) -> None:

@@ -44,15 +44,6 @@ class Candidate:
         return f"{self.architecture.name} on {self.task.kind}{seed}"
 
 
-def run_of(store: Path, digest: str) -> Record:
-    """The record whose digest begins so."""
-    records = [record for record in Store.open(store).records() if record.digest.startswith(digest)]
-    if len(records) != 1:
-        found = "no run" if not records else f"{len(records)} runs"
-        raise BadInput(f"{store} has {found} with a digest that begins with '{digest}'; name one run, or a store")
-    return records[0]
-
-
 def runs_of(store: Path, task: str | None) -> list[Record]:
     """The runs of a store that have weights, all or those of one task."""
     opened = Store.open(store)
@@ -71,13 +62,13 @@ def candidate_of(record: Record) -> Candidate:
 
 def module_candidate(path: str, task: str, weights: Path, options: dict[str, dict[str, Any]]) -> Candidate:
     """A user's module with the weights of a safetensors file, or a named model."""
-    asked, architecture = named_task(task, **options["task"]), named_model(path, **options["model"])
-    model = architecture.build(*asked.shape, Rng.seeded(0, "initial"))
+    described, architecture = named_task(task, **options["task"]), named_model(path, **options["model"])
+    model = architecture.build(*described.shape, Rng.seeded(0, "initial"))
     try:
         model.load_state_dict(load_file(weights))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise BadInput(f"{weights} does not hold the weights of {path}: {in_one_line(error)}") from None
-    return Candidate(model.eval(), architecture, asked)
+    return Candidate(model.eval(), architecture, described)
 
 
 def certified(candidate: Candidate, table: TaskTable, result: Result, folder: Path) -> Certified:

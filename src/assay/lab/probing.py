@@ -49,8 +49,8 @@ def _answers(model: nn.Module, batches: dict[str, Batch], on_rows: OnRows) -> di
     answers = dict[str, Tensor]()
     for names in by_width.values():
         inputs = [batches[name].inputs for name in names]
-        found = predict(model, torch.cat(inputs), on_rows).split([len(rows) for rows in inputs])
-        answers |= dict(zip(names, found, strict=True))
+        parts = predict(model, torch.cat(inputs), on_rows).split([len(rows) for rows in inputs])
+        answers |= dict(zip(names, parts, strict=True))
     return answers
 
 
@@ -64,6 +64,6 @@ def _score(task: Task, name: str, batch: Batch, answers: Int[Tensor, "rows time"
     ends = torch.where(rows, wrong.long().argmax(1), wrong.shape[1]) + 1
     if task.answer_positions == "at the end":
         ends = torch.where(rows, unpadded(batch.inputs).sum(1), wrong.shape[1] + 1)
-    length, row = (int(found) for found in ends.min(0))
+    length, row = (int(number) for number in ends.min(0))
     word = "" if task.features else readable(batch.inputs[row, :length].tolist(), task.symbols)
     return result.model_copy(update={"length": length, "word": word})

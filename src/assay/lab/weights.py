@@ -59,13 +59,13 @@ def tensors_of(record: Record, store: Path | str | None = None) -> dict[str, Ten
         return load(record.weights)
     where = Path(store) if store else record.origin
     path = Store.open(where).weights_file(record.digest) if where else None
-    found = _read(path, f"{record.digest}/" if path and path.stem != record.digest else "") if path else {}
-    if not found:
+    tensors = _read(path, f"{record.digest}/" if path and path.stem != record.digest else "") if path else {}
+    if not tensors:
         name = f"{record.model} on {record.task}, seed {record.seed}"
         raise BadInput(f"there are no weights of {name} ({record.digest}); run it with --weights all --again")
-    if record.weights_sha256 not in ("", hashlib.sha256(save(found, METADATA)).hexdigest()):
+    if record.weights_sha256 not in ("", hashlib.sha256(save(tensors, METADATA)).hexdigest()):
         raise BadInput(f"the weights in {path} are not those of the run {record.digest}; run it with --again")
-    return found
+    return tensors
 
 
 def _read(path: Path, prefix: str) -> dict[str, Tensor]:

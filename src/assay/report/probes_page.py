@@ -45,12 +45,12 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
         pairs = [pair for pair in grid.pairs(comparison) if pair in grid.pooled]
         if not pairs:
             continue
-        found = {pair: refutations(grid.pooled[pair]) for pair in pairs}
-        page.table(comparison.title, HEADER, _rows(grid, summary, comparison, found), comparison.says)
+        refuted = {pair: refutations(grid.pooled[pair]) for pair in pairs}
+        page.table(comparison.title, HEADER, _rows(grid, summary, comparison, refuted), comparison.says)
         if number == 0:
             page.chart(
                 "random-and-probed",
-                _chart(grid, summary, comparison, found),
+                _chart(grid, summary, comparison, refuted),
                 "",
                 "Left: runs that are right on every random test input. Right: those that are right on all probes, too.",
             )
@@ -68,25 +68,25 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
 
 
 def _in_short(grid: Grid, comparison: Comparison) -> str:
-    found = [refutations(grid.pooled[pair]) for pair in grid.pairs(comparison) if pair in grid.pooled]
-    right, refuted = sum(cell.right_on_random for cell in found), sum(cell.refuted for cell in found)
-    within = sum(cell.within_training for cell in found)
+    cells = [refutations(grid.pooled[pair]) for pair in grid.pairs(comparison) if pair in grid.pooled]
+    right, refuted = sum(cell.right_on_random for cell in cells), sum(cell.refuted for cell in cells)
+    within = sum(cell.within_training for cell in cells)
     return (
-        f"Of {sum(cell.runs for cell in found):,} networks, {right:,} are right on every random test input. "
+        f"Of {sum(cell.runs for cell in cells):,} networks, {right:,} are right on every random test input. "
         f"{refuted:,} of these are wrong on a probe, {within:,} of them on one that is no longer than the training "
         "inputs. Cells whose runs have not all finished are left out."
     )
 
 
 def _rows(
-    grid: Grid, summary: StudySummary, comparison: Comparison, found: dict[tuple[str, str], Refutations]
+    grid: Grid, summary: StudySummary, comparison: Comparison, refuted: dict[tuple[str, str], Refutations]
 ) -> list[list[str | Shaded]]:
     rows: list[list[str | Shaded]] = []
     for task in grid.tasks(comparison):
         for variant in comparison.variants:
-            if (variant, task) not in found:
+            if (variant, task) not in refuted:
                 continue
-            cell = found[variant, task]
+            cell = refuted[variant, task]
             share = cell.solved / cell.right_on_random if cell.right_on_random else 0.0
             counts: list[str | Shaded] = [str(cell.runs), str(cell.right_on_random), Shaded(str(cell.solved), share)]
             counts += [str(cell.refuted), str(cell.within_training), or_dash(cell.median_length)]
@@ -95,7 +95,7 @@ def _rows(
 
 
 def _chart(
-    grid: Grid, summary: StudySummary, comparison: Comparison, found: dict[tuple[str, str], Refutations]
+    grid: Grid, summary: StudySummary, comparison: Comparison, refuted: dict[tuple[str, str], Refutations]
 ) -> alt.TopLevelMixin:
     """Two maps side by side, models down and tasks across."""
     import altair as alt
@@ -106,7 +106,7 @@ def _chart(
     charts = []
     for heading, named in (("right on random inputs", True), ("right on every probe, too", False)):
         rows = []
-        for (variant, task), cell in found.items():
+        for (variant, task), cell in refuted.items():
             count = cell.right_on_random if named else cell.solved
             square = figures.square(count, cell.runs, f"{count} of {cell.runs}")
             rows.append({"task": summary.task(task), "model": variant, **square})

@@ -145,7 +145,7 @@ class Shuffle(Task):
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
         """Adverse Dyck words of each type alone, and two types that are nested or that cross."""
         words = adverse_words(longest)
-        found = [
+        probes = [
             Probe(name, rows_of(_brackets(word, kind) for word in words[name] for kind in range(self.k)))
             for name in words
         ]
@@ -153,8 +153,8 @@ class Shuffle(Task):
             sizes, (a, z, b, y) = powers(longest // 4), (1, 2, 3, 4)
             crossing = [[a] * n + [b] * n + last for n in sizes for last in ([z] * n + [y] * n, [y] * n + [z] * n)]
             kept = [[a, *[b, y] * (longest // 2 - 1), z], [b, *[a, z] * (longest // 2 - 1), y]]
-            found.append(Probe("two types", rows_of(crossing + kept)))
-        return found
+            probes.append(Probe("two types", rows_of(crossing + kept)))
+        return probes
 
 
 class ResetDyck1(Task):
@@ -205,11 +205,11 @@ class ResetDyck1(Task):
         """Lassos, runs, adverse Dyck words, and resets at every depth."""
         if longest < 4:
             return []
-        found = self.lasso_probes(longest) + self.run_probes(trained[1], longest)
-        found += [Probe(name, rows_of(map(_brackets, words))) for name, words in adverse_words(longest).items()]
+        probes = self.lasso_probes(longest) + self.run_probes(trained[1], longest)
+        probes += [Probe(name, rows_of(map(_brackets, words))) for name, words in adverse_words(longest).items()]
         depths = [d for d in powers(longest) if d + 3 <= longest]
         resets = [[1] * d + [3] + [1, 2] * ((longest - d - 1) // 2) for d in depths]
-        return [*found, Probe("resets", rows_of(resets))]
+        return [*probes, Probe("resets", rows_of(resets))]
 
 
 def _at_last(marks: Bool[Tensor, "rows time"], values: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
@@ -348,12 +348,12 @@ class BoundedDyck(Task):
         lengths = sorted({*lengths[::8][:8], lengths[-1]})
         words = [word for length in lengths for word in self._adverse(length // 2)]
         wrong = [twin for word in words for twin in self._mistakes(word)]
-        found = [Probe("adverse words", rows_of(words)), Probe("one mistake", rows_of(wrong))]
+        probes = [Probe("adverse words", rows_of(words)), Probe("one mistake", rows_of(wrong))]
         if self.negatives != "count-balanced":
             rows = torch.tensor(lengths).repeat(8)
             twin = BoundedDyck(k=self.k, depth=self.depth, negatives="count-balanced")
-            found.append(Probe("count-balanced", twin.inputs(rows, Rng.seeded(0, "count-balanced").rows(len(rows)))))
-        return found
+            probes.append(Probe("count-balanced", twin.inputs(rows, Rng.seeded(0, "count-balanced").rows(len(rows)))))
+        return probes
 
     def _adverse(self, pairs: int) -> list[list[int]]:
         """Words with this many pairs: flat, as deep as allowed again and again, and one pair around all others."""

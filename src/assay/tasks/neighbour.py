@@ -80,7 +80,7 @@ class NearestNeighbour(Task):
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
         """The nearest point first or last, all others as near as the margin allows, and with the other label."""
-        found = []
+        probes = []
         for name, place in (("nearest first", 0), ("nearest last", -1)):
             rows = []
             for length in sorted({self.lengths(trained[0], longest)[i] for i in (0, -1)}):
@@ -94,8 +94,8 @@ class NearestNeighbour(Task):
                     row[2 * nearest + 1, self.dimension :] = torch.tensor([1.0 - label, label])
                     row[2 * count, :2] = _at(1.0)
                     rows.append(row)
-            found.append(Probe(name, torch.stack(rows)))
-        return found
+            probes.append(Probe(name, torch.stack(rows)))
+        return probes
 
 
 def _at(nearness: float) -> Float[Tensor, "2"]:

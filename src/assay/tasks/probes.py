@@ -38,27 +38,27 @@ def rows_of(words: Iterable[Sequence[int]]) -> Int[Tensor, "rows time"]:
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
-def short_lassos(tokens: int, possible: Callable[[list[Lasso]], list[Lasso]] = lambda found: found) -> list[Lasso]:
+def short_lassos(tokens: int, possible: Callable[[list[Lasso]], list[Lasso]] = lambda words: words) -> list[Lasso]:
     """All possible lassos u w w w ... with |u|, |w| <= 2, if there are at most 2,000.
 
     Otherwise those with |u| <= 1 and |w| = 1, and a sample of longer ones, 2,000 in all.
     """
     if (1 + tokens + tokens**2) * (tokens + tokens**2) <= MOST_PAIRS:
-        found = possible(lassos(tokens, access=2, loop=2))
-        if len(found) <= MOST_LASSOS:
-            return found
+        words = possible(lassos(tokens, access=2, loop=2))
+        if len(words) <= MOST_LASSOS:
+            return words
     shortest = lassos(tokens, access=1, loop=1) if tokens * (tokens + 1) <= MOST_LASSOS else []
     drawn = (Rng.seeded(0, "lassos").integers(4 * MOST_LASSOS, tokens) + 1).view(-1, 4).tolist()
     sample = [Lasso((a, b), (c, d) if c != d else (c,)) for a, b, c, d in drawn]
     return possible(list(dict.fromkeys([*shortest, *sample])))[:MOST_LASSOS]
 
 
-def probes_of_lassos(found: list[Lasso], longest: int) -> list[Probe]:
+def probes_of_lassos(words: list[Lasso], longest: int) -> list[Probe]:
     """Lassos as far as `longest`; if that is very much, those with |u| = 2 or |w| = 2 only to 256 tokens."""
-    if len(found) * longest <= MOST_TOKENS:
-        return [Probe("lassos", rows_of(lasso.word(longest) for lasso in found))]
-    shortest = [lasso for lasso in found if len(lasso.access) + len(lasso.loop) <= 2]
-    others = [lasso for lasso in found if lasso not in shortest]
+    if len(words) * longest <= MOST_TOKENS:
+        return [Probe("lassos", rows_of(lasso.word(longest) for lasso in words))]
+    shortest = [lasso for lasso in words if len(lasso.access) + len(lasso.loop) <= 2]
+    others = [lasso for lasso in words if lasso not in shortest]
     return [
         Probe("lassos", rows_of(lasso.word(longest) for lasso in shortest)),
         Probe("longer lassos", rows_of(lasso.word(min(longest, 256)) for lasso in others)),
