@@ -56,8 +56,8 @@ def test_segments_meet(case: Case, monkeypatch: pytest.MonkeyPatch):
     """Several segments, each walked twice, give the same gradients as one."""
     kernel = importlib.import_module(f"assay.ops.gpu.{case.name}")
     monkeypatch.setattr(kernel, "tolerance", lambda x: -1.0)
-    for module in (kernel, importlib.import_module("assay.ops.gpu.segments")):
-        monkeypatch.setattr(module, "SEGMENT", 8)
+    for name in (case.name, f"{case.name}_lanes", "segments"):
+        monkeypatch.setattr(importlib.import_module(f"assay.ops.gpu.{name}"), "SEGMENT", 8)
     parts = case.draw(2 * 8 + 3, batch=1, H=1)
     for got, wanted in zip(case.gradients(parts, "gpu"), case.gradients(parts), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)

@@ -1,4 +1,8 @@
-"""The recurrent delta rule: a program is one row and head, with W [value, key] and the transposed R in registers."""
+"""The recurrent delta rule: a program is one row and head, with W [value, key] and the transposed R in registers.
+
+Small heads take a kernel with a lane per row of a matrix (`recurrent_delta_lanes`), which undoes every step in its
+backward pass. Sequences whose states drifted beyond the tolerance on that way are then computed again here.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from assay.ops.gpu import recurrent_delta_lanes
 from assay.ops.gpu.common import padded, sigmoid, softmax, state_type, tanh
+from assay.ops.gpu.lanes import lanes_of
 from assay.ops.gpu.segments import SEGMENT, excess, segments, tolerance
 from assay.ops.grouped import group_sum
 
@@ -30,6 +36,9 @@ def forward(
     results: Tensors, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *weights_and_state: Tensor, additive: bool
 ) -> None:
     (B, H, T, K), V = q.shape, v.shape[-1]
+    if lanes := lanes_of(results[1], K, V):
+        recurrent_delta_lanes.forward(results, (q, k, v, beta, *weights_and_state), lanes, additive)
+        return
     sizes = H, B // len(weights_and_state[0]), T, K, V
     _forward[(B * H,)](q, k, v, beta, *weights_and_state, *results, *sizes, ADDITIVE=additive, **_settings(q, v))
 
@@ -49,7 +58,11 @@ def backward(
     input_grads = [torch.empty_like(x) for x in (q, k, v, beta)]
     dW, dlast, dR = torch.empty_like(W), torch.empty_like(last), W.new_empty(B, H, _together(K, V), V)
     scratch = W.new_empty(B, H, 3 * K + V + 2, V)
-    tensors = *R, last, *results, *grads, *input_grads, dR, dW, dlast, scratch
+    wanted, undone = (*input_grads, dR, dW, dlast), None
+    if lanes := lanes_of(W, K, V):
+        inputs = q, k, v, beta, *weights_and_state
+        undone = recurrent_delta_lanes.backward(results, grads, inputs, wanted, lanes, additive)
+    tensors = *R, last, *results, *grads, *wanted, scratch, undone
     sizes = H, B // len(R[0]), T, K, V
     _backward[(B * H,)](*tensors, *sizes, tolerance(v), ADDITIVE=additive, **_settings(q, v))
     dR_q, dR_k, dR_v, dr_b = group_sum(dR, len(R[0])).to(v.dtype).split([K, K, V, 1], 2)
@@ -76,6 +89,15 @@ def _load_weights(R_q, R_k, R_v, r_b, i, n, c, K, V, REAL: tl.constexpr):
     A_q, A_k = tl.load(R_q + flat, tall, 0.0).to(REAL), tl.load(R_k + flat, tall, 0.0).to(REAL)
     A_v = tl.load(R_v + i[:, None] * V + n[None, :], wide, 0.0).to(REAL)
     return A_q, A_k, A_v, tl.load(r_b + i, i < V, 0.0).to(REAL)
+
+
+@triton.jit
+def _drift(W, starts, record, segment, at, mask, i, K, V, tolerated, STEPS: tl.constexpr):
+    """How far the undone state at a segment's start is off beyond the tolerance."""
+    true = tl.load(starts + segment * V * K + at, mask, 0.0)
+    first_write = record + segment * STEPS * (2 * K + V + 1) + 2 * K + 1
+    written = tl.max(tl.abs(tl.load(first_write + i, i < V, 0.0)), 0)
+    return excess(W, true, written, written, tolerated)
 
 
 @triton.jit
@@ -130,7 +152,7 @@ def _forward(
 @triton.jit
 def _backward(
     R_q, R_k, R_v, r_b, last, o, final, record, starts, do, d_final,
-    dq, dk, dv, dbeta, dR, dW, dlast, scratch,
+    dq, dk, dv, dbeta, dR, dW, dlast, scratch, undone,
     H, per_group, T, K, V, tolerated,
     ADDITIVE: tl.constexpr, PK: tl.constexpr, PV: tl.constexpr, STEPS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
@@ -140,6 +162,17 @@ def _backward(
     mask, wide = (i < V)[:, None] & (c < K)[None, :], (i < V)[:, None] & (n < V)[None, :]
     at = i[:, None] * K + c[None, :]
     flat, square = i[:, None] + c[None, :] * V, i[:, None] * V + n[None, :]
+    record += program * T * (2 * K + V + 1)
+    starts += program * tl.cdiv(T, STEPS) * V * K
+    if undone is not None:
+        undone += program * tl.cdiv(T, STEPS) * V * K
+        drifted = tl.zeros([], REAL)
+        for segment in range(tl.cdiv(T, STEPS)):
+            W = tl.load(undone + segment * V * K + at, mask, 0.0)
+            beyond = _drift(W, starts, record, segment, at, mask, i, K, V, tolerated, STEPS)
+            drifted = tl.maximum(drifted, beyond)
+        if drifted <= 0:
+            return
     A_q, A_k, A_v, a_b = _load_weights(
         R_q + weight * K * V, R_k + weight * K * V, R_v + weight * V * V, r_b + weight * V, i, n, c, K, V, REAL
     )
@@ -150,8 +183,6 @@ def _backward(
     last += program * V
     o += program * T * V
     do += program * T * V
-    record += program * T * (2 * K + V + 1)
-    starts += program * tl.cdiv(T, STEPS) * V * K
     dq += program * T * K
     dk += program * T * K
     dv += program * T * V
@@ -223,10 +254,8 @@ def _backward(
             tl.store(dk + t * K + c, dk_t, c < K)
             tl.store(dv + t * V + i, dv_t, i < V)
             tl.store(dbeta + t, db_t)
-        true = tl.load(start + at, mask, 0.0)
-        written = tl.max(tl.abs(tl.load(record + begin * (2 * K + V + 1) + 2 * K + 1 + i, i < V, 0.0)), 0)
-        beyond = excess(W, true, written, written, tolerated)
-        W = true
+        beyond = _drift(W, starts, record, segment, at, mask, i, K, V, tolerated, STEPS)
+        W = tl.load(start + at, mask, 0.0)
         again = tl.where((again == 0) & (beyond > 0), 1, 0)
         segment -= 1 - again
     tl.store(dW + program * V * K + at, D, mask)

@@ -1,4 +1,8 @@
-"""The self-referential weight matrix: a program is one row and head, with W_y, W_q, W_k and w_b in registers."""
+"""The self-referential weight matrix: a program is one row and head, with W_y, W_q, W_k and w_b in registers.
+
+Small heads take a kernel with a lane per column (`srwm_lanes`), which undoes every step in its backward pass. Sequences
+whose states drifted beyond the tolerance on that way are then computed again here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.ops.fast_weights import written_parts
+from assay.ops.gpu import srwm_lanes
 from assay.ops.gpu.common import padded, sigmoid, softmax, state_type
+from assay.ops.gpu.lanes import lanes_of
 from assay.ops.gpu.segments import SEGMENT, excess, segments, tolerance
 from assay.ops.grouped import group_sum
 from assay.ops.operator import state_dtype
@@ -30,6 +36,9 @@ def outputs(x: Tensor, W_y: Tensor, W_q: Tensor, W_k: Tensor, w_b: Tensor, **fla
 def forward(results: Tensors, x: Tensor, *W: Tensor, read_after_write: bool, fixed: str) -> None:
     B, H, T, D = x.shape
     bits = sum(1 << bit for bit, is_written in enumerate(written_parts(fixed)) if is_written)
+    if lanes := lanes_of(results[1], D, 4):
+        srwm_lanes.forward(results, x, *W, lanes=lanes, written=bits, after=read_after_write)
+        return
     sizes = H, B // len(W[0]), T, D
     _forward[(B * H,)](x, *W, *results, *sizes, WRITTEN=bits, AFTER=read_after_write, **_settings(x))
 
@@ -38,7 +47,9 @@ def backward(results: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after
     """A part that is fixed has a saved beta of 0, so that its gradients come out right without `fixed`."""
     B, H, T, D = x.shape
     dx, dW = torch.empty_like(x), results[1].new_empty(B, H, D, 3 * D + 4)
-    tensors = x, *results[1:], *grads, dx, dW, torch.empty_like(dW)
+    lanes = lanes_of(dW, D, 4)
+    undone = srwm_lanes.backward(results, grads, x, dx, dW, lanes, read_after_write) if lanes else None
+    tensors = x, *results[1:], *grads, dx, dW, torch.empty_like(dW), undone
     _backward[(B * H,)](*tensors, T, D, tolerance(x), AFTER=read_after_write, **_settings(x))
     summed = group_sum(dW, len(W[0])).split([D, D, D, 4], -1)
     return dx, *(part.to(weight.dtype) for part, weight in zip(summed, W, strict=True))
@@ -90,6 +101,18 @@ def _load_row(pointer, c, j, D):
 @triton.jit
 def _excess(undone, true, written, tolerated):
     return excess(undone, true, tl.max(tl.abs(written), 0), tl.abs(written), tolerated)
+
+
+@triton.jit
+def _drift(
+    A_y, A_q, A_k, A_b, starts, record, segment, i, c, j, D, tolerated, STEPS: tl.constexpr, REAL: tl.constexpr
+):  # fmt: skip
+    """How far the undone state at a segment's start is off beyond the tolerance."""
+    T_y, T_q, T_k, T_b = _load_state(starts + segment * D * (3 * D + 4), i, c, j, D, REAL)
+    m_y, m_q, m_k, m_b = _load_row(record + segment * STEPS * (5 * D + 8) + 2 * D + 4, c, j, D)
+    beyond = tl.maximum(_excess(A_y, T_y, m_y, tolerated), _excess(A_q, T_q, m_q, tolerated))
+    beyond = tl.maximum(beyond, _excess(A_k, T_k, m_k, tolerated))
+    return tl.maximum(beyond, _excess(A_b, T_b, m_b, tolerated))
 
 
 @triton.jit
@@ -157,7 +180,7 @@ def _forward(
 @triton.jit
 def _backward(
     x, last_y, last_q, last_k, last_b, record, starts, dy, d_last_y, d_last_q, d_last_k, d_last_b,
-    dx, dW, scratch, T, D, tolerated,
+    dx, dW, scratch, undone, T, D, tolerated,
     P: tl.constexpr, STEPS: tl.constexpr, AFTER: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
@@ -166,6 +189,17 @@ def _backward(
     at = program * D * D + i[:, None] * D + c[None, :]
     at_narrow = program * D * 4 + i[:, None] * 4 + j[None, :]
     M = 3 * D + 4
+    record += program * T * (5 * D + 8)
+    starts += program * tl.cdiv(T, STEPS) * D * M
+    if undone is not None:
+        undone += program * tl.cdiv(T, STEPS) * D * M
+        drifted = tl.zeros([], REAL)
+        for segment in range(tl.cdiv(T, STEPS)):
+            A_y, A_q, A_k, A_b = _load_state(undone + segment * D * M, i, c, j, D, REAL)
+            beyond = _drift(A_y, A_q, A_k, A_b, starts, record, segment, i, c, j, D, tolerated, STEPS, REAL)
+            drifted = tl.maximum(drifted, beyond)
+        if drifted <= 0:
+            return
     A_y, A_q = tl.load(last_y + at, square, 0.0), tl.load(last_q + at, square, 0.0)
     A_k, A_b = tl.load(last_k + at, square, 0.0), tl.load(last_b + at_narrow, narrow, 0.0)
     D_y, D_q = tl.zeros([P, P], REAL), tl.zeros([P, P], REAL)
@@ -181,9 +215,7 @@ def _backward(
     x += program * T * D
     dx += program * T * D
     dy += program * T * D
-    record += program * T * (5 * D + 8)
     dW += program * D * M
-    starts += program * tl.cdiv(T, STEPS) * D * M
     scratch += program * D * M
 
     segment = tl.cdiv(T, STEPS) - 1
@@ -254,12 +286,8 @@ def _backward(
             D_k += x_t * dz_k
             D_b += x_t * dz_b
             tl.store(dx + t * D + i, dx_t, i < D)
-        T_y, T_q, T_k, T_b = _load_state(start, i, c, j, D, REAL)
-        m_y, m_q, m_k, m_b = _load_row(record + begin * (5 * D + 8) + 2 * D + 4, c, j, D)
-        beyond = tl.maximum(_excess(A_y, T_y, m_y, tolerated), _excess(A_q, T_q, m_q, tolerated))
-        beyond = tl.maximum(beyond, _excess(A_k, T_k, m_k, tolerated))
-        beyond = tl.maximum(beyond, _excess(A_b, T_b, m_b, tolerated))
-        A_y, A_q, A_k, A_b = T_y, T_q, T_k, T_b
+        beyond = _drift(A_y, A_q, A_k, A_b, starts, record, segment, i, c, j, D, tolerated, STEPS, REAL)
+        A_y, A_q, A_k, A_b = _load_state(start, i, c, j, D, REAL)
         again = tl.where((again == 0) & (beyond > 0), 1, 0)
         segment -= 1 - again
     _store_state(dW, i, c, j, D, D_y, D_q, D_k, D_b)
