@@ -37,18 +37,57 @@ def sequences(count, P: tl.constexpr):
 
 
 @triton.jit
-def load_column(pointer, stride, size, mask, P: tl.constexpr, REAL: tl.constexpr):
-    """A column in each lane: `size` entries that lie `stride` apart, and zeros after them."""
+def _fold(column, HALF: tl.constexpr):
+    """Tensors that each hold two of the 2 HALF entries, in a last axis of 2."""
     entries = ()
-    for i in tl.static_range(P):
-        entries = entries + (tl.load(pointer + i * stride, mask & (i < size), 0.0).to(REAL),)
+    for i in tl.static_range(HALF):
+        entries = entries + (tl.join(column[i], column[i + HALF]),)
     return entries
 
 
 @triton.jit
+def _unfold(column, COUNT: tl.constexpr):
+    """The inverse: twice as many tensors, without their last axis."""
+    lower, upper = (), ()
+    for i in tl.static_range(COUNT):
+        first, second = tl.split(column[i])
+        lower, upper = lower + (first,), upper + (second,)
+    return lower + upper
+
+
+@triton.jit
+def load_column(pointer, stride, size, mask, P: tl.constexpr, REAL: tl.constexpr):
+    """A column in each lane: `size` entries that lie `stride` apart, and zeros after them.
+
+    One load for all: the time to compile a kernel grows with the square of its loads and stores.
+    """
+    i = tl.arange(0, P)[None, :]
+    values = tl.load(pointer[:, None] + i * stride, mask[:, None] & (i < size), 0.0).to(REAL)
+    if P == 1:
+        column = (tl.reshape(values, [32]),)
+    elif P == 2:
+        column = _unfold((values,), 1)
+    elif P == 4:
+        column = _unfold(_unfold((tl.reshape(values, [32, 2, 2]),), 1), 2)
+    elif P == 8:
+        column = _unfold(_unfold(_unfold((tl.reshape(values, [32, 2, 2, 2]),), 1), 2), 4)
+    else:
+        column = _unfold(_unfold(_unfold(_unfold((tl.reshape(values, [32, 2, 2, 2, 2]),), 1), 2), 4), 8)
+    return column
+
+
+@triton.jit
 def store_column(pointer, stride, size, column, mask, P: tl.constexpr):
-    for i in tl.static_range(P):
-        tl.store(pointer + i * stride, column[i], mask & (i < size))
+    if P >= 16:
+        column = _fold(column, 8)
+    if P >= 8:
+        column = _fold(column, 4)
+    if P >= 4:
+        column = _fold(column, 2)
+    if P >= 2:
+        column = _fold(column, 1)
+    i = tl.arange(0, P)[None, :]
+    tl.store(pointer[:, None] + i * stride, tl.reshape(column[0], [32, P]), mask[:, None] & (i < size))
 
 
 @triton.jit

@@ -149,7 +149,7 @@ def _backward(
             t = tl.minimum(T, begin + STEPS) - 1 - back
             now = record + t * R
             q_t, k_t = tl.load(now + place, of_key, 0.0), tl.load(now + K + place, of_key, 0.0)
-            q_c, k_c = load_column(now, 1, K, alive, P, REAL), load_column(now + K, 1, K, alive, P, REAL)
+            q_c, k_c = spread(q_t, first, P), spread(k_t, first, P)
             b_t, e = tl.load(now + 2 * K, alive, 0.0), tl.load(now + 2 * K + 1 + place, of_value, 0.0)
             do_t = tl.load(do + t * V, of_value, 0.0).to(REAL) + feedback
             previous = tl.load(o + tl.maximum(t - 1, 0) * V, of_value, 0.0).to(REAL)

@@ -86,16 +86,16 @@ def _forward(
     A_q = load_column(W_q + weight * D * D + place, D, D, place < D, P, REAL)
     A_k = load_column(W_k + weight * D * D + place, D, D, place < D, P, REAL)
     A_b = load_column(w_b + weight * D * 4 + place, 4, D, place < 4, P, REAL)
-    x += sequence * T * D
+    x += sequence * T * D + place
     y += sequence * T * D + place
     record += sequence * T * R + place
     starts += sequence * tl.cdiv(T, STEPS) * D * M
-    x_next = load_column(x, 1, D, alive, P, REAL)
+    x_next = tl.load(x, real, 0.0)
     for t in range(T):
         if t % STEPS == 0:
             _store(starts + t // STEPS * D * M, A_y, A_q, A_k, A_b, place, alive, D, P)
-        x_t = x_next
-        x_next = load_column(x + tl.minimum(t + 1, T - 1) * D, 1, D, alive, P, REAL)
+        x_t = spread(x_next.to(REAL), first, P)
+        x_next = tl.load(x + tl.minimum(t + 1, T - 1) * D, real, 0.0)
         if not AFTER:
             tl.store(y + t * D, dot(x_t, A_y, P), real)
         q, k = softmax(dot(x_t, A_q, P), place < D, P), softmax(dot(x_t, A_k, P), place < D, P)
@@ -154,7 +154,7 @@ def _backward(
     D_q = load_column(d_last_q + at, D, D, real, P, REAL) if d_last_q is not None else nothing
     D_k = load_column(d_last_k + at, D, D, real, P, REAL) if d_last_k is not None else nothing
     D_b = load_column(d_last_b + at_narrow, 4, D, narrow, P, REAL) if d_last_b is not None else nothing
-    x += sequence * T * D
+    x += sequence * T * D + place
     dx += sequence * T * D + place
     dy += sequence * T * D + place
     record += sequence * T * R
@@ -167,7 +167,7 @@ def _backward(
             t = tl.minimum(T, begin + STEPS) - 1 - back
             now = record + t * R
             q, k = tl.load(now + place, real, 0.0), tl.load(now + D + place, real, 0.0)
-            k_i = load_column(now + D, 1, D, alive, P, REAL)
+            k_i = spread(k, first, P)
             b, m = now + 2 * D, now + 2 * D + 4 + place
             m_y, m_q = tl.load(m, real, 0.0), tl.load(m + D, real, 0.0)
             m_k, m_b = tl.load(m + 2 * D, real, 0.0), tl.load(m + 3 * D, narrow, 0.0)
@@ -176,7 +176,7 @@ def _backward(
             u_y, u_q, u_k, u_b = b_y * m_y, b_q * m_q, b_k * m_k, b_b * m_b
             A_y, A_q = add_scaled(A_y, k_i, -u_y, P), add_scaled(A_q, k_i, -u_q, P)
             A_k, A_b = add_scaled(A_k, k_i, -u_k, P), add_scaled(A_b, k_i, -u_b, P)
-            x_t = load_column(x + t * D, 1, D, alive, P, REAL)
+            x_t = spread(tl.load(x + t * D, real, 0.0).to(REAL), first, P)
             dy_t = tl.load(dy + t * D, real, 0.0).to(REAL)
             if AFTER:  # y = x W_y + (x . k) u_y
                 D_y = add_scaled(D_y, x_t, dy_t, P)
