@@ -52,6 +52,8 @@ def settings(case: Case, backend: str) -> dict[str, Sizes]:
     if "V" in case.axes and case.operator.chunked and backend == "gpu":  # chunks of other sizes
         sizes |= {"time=65": {"time": 65, **batch}, "time=70-size=33": {"time": 70, **batch, "K": 33, "V": 33}}
         sizes |= {"time=70-rows=140": {"time": 70, "batch": 140, "K": 16, "V": 16}} if ON_GPU else {}
+    if case.name in ("srwm", "recurrent_delta") and backend == "gpu":  # sixteen lanes in float32
+        sizes |= {"size=12": {"time": 3, "batch": 3, "H": 1, "K": 12, "V": 9, "D": 12}}
     if "N" in case.axes:
         sizes |= {f"states={n}": {"time": 3, **groups, "N": n} for n in HEAD_SIZES[backend]}
     if "O" in case.axes:  # several tiles of rows, of a weight that is kept or streamed, and of its columns
