@@ -31,7 +31,7 @@ from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
 from assay.tasks import named_task
 
-from .modules import Sign
+from .modules import BatchSign, Sign
 
 PARITY = named_task("parity")
 TABLE = table_of(PARITY)
@@ -53,8 +53,8 @@ def certificates(folder: Path) -> tuple[Path, Path]:
 def test_right_certificates_hold(tmp_path: Path):
     proof, word = certificates(tmp_path)
     rounded = "tests.certify.modules:Sign with its state rounded to fixed:2.6 is"
-    assert check_file(proof, own_module=True) == ("", f"{rounded} right on inputs of every length of parity")
-    assert check_file(word, own_module=True) == ("", f"{rounded} wrong on a word of 4 tokens of parity")
+    assert check_file(proof, own_module=True) == ("", f"{rounded} right on every input of parity")
+    assert check_file(word, own_module=True) == ("", f"{rounded} wrong on 0^4, an input of parity")
 
 
 def test_one_changed_byte_anywhere_is_found(tmp_path: Path):
@@ -245,6 +245,26 @@ def test_a_module_is_certified_from_its_weights(tmp_path: Path, capsys: pytest.C
     assert (Path("certificates") / found["results"][0]["certificate"]).is_file()
 
 
+def test_weights_of_another_model_are_named(tmp_path: Path):
+    save_file({"factors": torch.zeros(3)}, tmp_path / "w.safetensors")
+    arguments = ["certify", "tests.certify.modules:Sign", "--task", "parity", "--weights"]
+    with pytest.raises(BadInput, match=r"not those of tests\.certify\.modules:Sign: Missing key.*threshold"):
+        app([*arguments, str(tmp_path / "w.safetensors")], standalone_mode=False)
+    path = certificates(tmp_path)[PROOF]
+    statement, tensors = unsealed(path)
+    path.write_bytes(sealed(statement, tensors | {"weights.factors": torch.zeros(4)}))
+    with pytest.raises(BadInput, match=r"not those of tests\.certify\.modules:Sign: size mismatch for factors"):
+        check_file(path, own_module=True)
+
+
+def test_errors_name_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    save_file(BatchSign(3, 0, 2).state_dict(), "sign.safetensors")
+    arguments = "certify tests.certify.modules:BatchSign --task parity --weights sign.safetensors"
+    with pytest.raises(BadInput, match=r"^tests\.certify\.modules:BatchSign on parity: the step of the model"):
+        app(arguments.split(), standalone_mode=False)
+
+
 def test_a_repaired_network_is_a_run_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("assay.certify.repair.STEPS", 5)
     monkeypatch.setattr("assay.certify.repair.TRY_EVERY", 5)
@@ -291,7 +311,9 @@ def test_runs_that_cannot_be_certified_are_left_out_of_a_store(tmp_path: Path, c
     app(["certify", str(tmp_path / "store"), "--method", "exhaustive", "--json"], standalone_mode=False)
     printed = capsys.readouterr()
     assert [found["task"] for found in json.loads(printed.out)["certified"]] == ["parity"]
-    assert "left out: gru on dyck-1: dyck-1 has no finite automaton" in " ".join(printed.err.split())
+    assert f"left out: gru on dyck-1, seed 0 ({spec.digest[:8]}): dyck-1 has no finite automaton" in " ".join(
+        printed.err.split()
+    )
 
 
 def test_a_record_without_weights_is_bad_input(tmp_path: Path):
@@ -308,5 +330,13 @@ def test_a_store_or_a_folder_is_checked_whole(tmp_path: Path, capsys: pytest.Cap
         path.rename(folder / f"{path.name}.certificate")
     app(["check", str(tmp_path / "store"), "--own-module"], standalone_mode=False)
     assert capsys.readouterr().out.splitlines()[-1] == "2 of 2 certificates hold"
+    (folder / "damaged.certificate").write_bytes(b"")
+    assert app(["check", str(folder), "--own-module", "--json"], standalone_mode=False) == 2  # the others are checked
+    report = json.loads(capsys.readouterr().out)["certificates"]
+    assert [(entry["file"], entry["holds"]) for entry in report] == [
+        ("damaged.certificate", None),
+        ("proof.certificate", True),
+        ("word.certificate", True),
+    ]
     with pytest.raises(BadInput, match="cannot read"):
         app(["check", 5000 * "x"], standalone_mode=False)
