@@ -33,8 +33,8 @@ class Questions:
         """Whether an input of training has this answer."""
         rows = Rng.seeded(0, "questions").rows(DRAWN)
         lengths = torch.tensor(self.task.lengths(*self.task.train_lengths))
-        chosen = lengths[rows.child("lengths").integers(1, len(lengths))[:, 0]]
-        return bool(self.task.solve(self.task.inputs(chosen, rows.child("inputs"))).eq(answer).any())
+        row_lengths = lengths[rows.child("lengths").integers(1, len(lengths))[:, 0]]
+        return bool(self.task.solve(self.task.inputs(row_lengths, rows.child("inputs"))).eq(answer).any())
 
     @property
     def domain(self) -> str:
