@@ -150,8 +150,8 @@ class _Terminal:
         keep(candidate, entries)
         if not self.as_json:
             self.out.print(f"{candidate.name}{f': {table.note}' if table.note else ''}", markup=False)
-            for entry in entries:
-                self._print(entry)
+            for entry, result in zip(entries, results, strict=True):
+                self._print(entry, is_new=entry.detail == result.detail)
         return {
             "digest": candidate.record.digest if candidate.record else "",
             "model": candidate.architecture.name,
@@ -160,10 +160,10 @@ class _Terminal:
             "results": [entry.plain() for entry in entries],
         }
 
-    def _print(self, entry: Certified) -> None:
+    def _print(self, entry: Certified, is_new: bool) -> None:
         extent = f" to {entry.length}" if entry.outcome == "proved" and entry.length else ""
         title = f"[{COLOURS[entry.outcome]}]{entry.outcome.upper()}{extent}[/] by {entry.method}, {entry.numbers}"
-        self.out.print(f"  {title}", end="")
+        self.out.print(f"  {title}{'' if is_new else ' (an earlier result, which says more)'}", end="")
         self.out.print(f": {entry.word}" if entry.word else "", markup=False, soft_wrap=True)
         indent = " " * 4
         detail = fill(entry.detail, self.out.width, initial_indent=indent, subsequent_indent=indent)

@@ -235,6 +235,27 @@ def test_a_run_is_refuted_and_its_record_says_so(tmp_path: Path, capsys: pytest.
     assert "holds" in capsys.readouterr().out
 
 
+def test_a_shorter_search_does_not_replace_a_longer_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    store, task = tmp_path / "store", named_task("dfa", alphabet="ab", table=((0, 0),), accept=(0,))
+    spec = run_spec(task, "lstm", model_options={"width": 4})
+    module: Any = spec.model.build(*spec.task.shape, Rng.seeded(0))
+    with torch.no_grad():
+        module.read_out.bias.copy_(torch.tensor([-9.0, 9.0]))  # every answer is 1, and right
+    record = Record(digest=spec.digest, spec=spec.plain(), verdict="solved", stopped="solved")
+    Store.create(store).add(record.with_weights(serialize(module)))
+    arguments = ["certify", str(store), "--method", "exhaustive", "--states"]
+    for states, length, note in (
+        ("1000", 9, ""),
+        ("100", 9, " (an earlier result, which says more)"),
+        ("3000", 11, ""),
+    ):
+        app([*arguments, states], standalone_mode=False)
+        assert f"PROVED to {length} by exhaustive, float32{note}\n" in capsys.readouterr().out
+        (stored,) = Store.open(store).records()
+        assert [result.length for result in stored.certified] == [length]
+        assert unsealed(store / "certificates" / stored.certified[0].certificate)[0]["length"] == length
+
+
 def test_a_module_is_certified_from_its_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_file(Sign(3, 0, 2).state_dict(), "sign.safetensors")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +79,13 @@ def module_candidate(path: str, task: str, weights: Path, options: dict[str, dic
 
 
 def certified(candidate: Candidate, table: TaskTable, result: Result, folder: Path) -> Certified:
-    """A result with its certificate in a folder; the checker has to agree."""
+    """A result with its certificate in a folder; the checker has to agree.
+
+    A search that came less far than an earlier one changes nothing: the earlier result is returned.
+    """
+    earlier = _earlier(candidate, table, result, folder)
+    if earlier is not None and _lengths(earlier) > _lengths(result):
+        return earlier
     if not result.has_certificate:
         return result.certified(table.symbols)
     name = candidate.record.digest if candidate.record else candidate.architecture.name.replace(":", "-")
@@ -89,6 +97,22 @@ def certified(candidate: Candidate, table: TaskTable, result: Result, folder: Pa
         (folder / file).unlink()
         raise BadInput(f"the checker does not confirm {result.outcome} by {result.method}: {problem}")
     return result.certified(table.symbols, file)
+
+
+def _earlier(candidate: Candidate, table: TaskTable, result: Result, folder: Path) -> Certified | None:
+    """The stored result of the same method, numbers and inputs, if its certificate is still there."""
+    for entry in candidate.record.certified if candidate.record else ():
+        if entry.certificate and (entry.method, entry.numbers) == (result.method, result.numbers):
+            with suppress(BadInput):
+                return entry if unsealed(folder / entry.certificate)[0]["left_out"] == table.note else None
+    return None
+
+
+def _lengths(result: Result | Certified) -> float:
+    """Up to which length the network is decided."""
+    if result.outcome == "refuted" or (result.outcome == "proved" and result.length is None):
+        return math.inf
+    return (result.length or 0) if result.outcome == "proved" else 0
 
 
 def check_file(path: Path, own_module: bool = False) -> tuple[str, str]:
