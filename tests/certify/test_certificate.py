@@ -31,7 +31,7 @@ from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
 from assay.tasks import named_task
 
-from .modules import BatchSign, Sign
+from .modules import Sign
 
 PARITY = named_task("parity")
 TABLE = table_of(PARITY)
@@ -280,10 +280,14 @@ def test_weights_of_another_model_are_named(tmp_path: Path):
 
 def test_errors_name_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    save_file(BatchSign(3, 0, 2).state_dict(), "sign.safetensors")
-    arguments = "certify tests.certify.modules:BatchSign --task parity --weights sign.safetensors"
-    with pytest.raises(BadInput, match=r"^tests\.certify\.modules:BatchSign on parity: the step of the model"):
-        app(arguments.split(), standalone_mode=False)
+    save_file(Sign(3, 0, 2).state_dict(), "sign.safetensors")
+    arguments = "--task parity --weights sign.safetensors --method closure --format fixed:0.0"
+    with pytest.raises(BadInput, match=r"^tests\.certify\.modules:Sign on parity: fixed:0\.0 is too coarse"):
+        app(["certify", "tests.certify.modules:Sign", *arguments.split()], standalone_mode=False)
+    with pytest.raises(BadInput, match="BatchSign depends on the other rows of its batch"):
+        app(["certify", "tests.certify.modules:BatchSign", *arguments.split()], standalone_mode=False)
+    with pytest.raises(BadInput, match="Future sees the future: changing token"):
+        app(["certify", "tests.certify.modules:Future", *arguments.split()], standalone_mode=False)
 
 
 def test_a_repaired_network_is_a_run_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

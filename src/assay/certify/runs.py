@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -20,12 +21,13 @@ from assay.certify.statement import problem_of, require_valid, sentence_of
 from assay.certify.table import TaskTable
 from assay.description import BadInput, in_one_line
 from assay.lab.execute import one_thread
+from assay.lab.integrity import examine
 from assay.lab.weights import load_model, load_tensors
 from assay.models import named_model
 from assay.models.skeleton import Architecture
 from assay.record import Certified, Record, Store, write_synced
 from assay.rng import Rng
-from assay.spec import RunSpec
+from assay.spec import RunSpec, run_spec
 from assay.tasks import named_task
 from assay.tasks.task import Task
 
@@ -67,7 +69,7 @@ def candidate_of(record: Record) -> Candidate:
 
 
 def module_candidate(path: str, task: str, weights: Path, options: dict[str, dict[str, Any]]) -> Candidate:
-    """A user's module with the weights of a safetensors file, or a named model."""
+    """A user's module with the weights of a safetensors file, or a named model; BadInput if it sees the future."""
     description, architecture = named_task(task, **options["task"]), named_model(path, **options["model"])
     model = architecture.build(*description.shape, Rng.seeded(0, "initial"))
     try:
@@ -75,6 +77,7 @@ def module_candidate(path: str, task: str, weights: Path, options: dict[str, dic
     except (OSError, SafetensorError) as error:
         raise BadInput(f"cannot read the weights in {weights}: {str(error).splitlines()[0]}") from None
     load_tensors(model, tensors, path)
+    examine(model, run_spec(description, architecture), torch.device("cpu"), modes=("eval",))
     return Candidate(model.eval(), architecture, description)
 
 
@@ -88,8 +91,8 @@ def certified(candidate: Candidate, table: TaskTable, result: Result, folder: Pa
         return earlier
     if not result.has_certificate:
         return result.certified(table.symbols)
-    name = candidate.record.digest if candidate.record else candidate.architecture.name.replace(":", "-")
-    file = f"{name}-{result.method}-{result.numbers.replace(':', '-')}.certificate"
+    name = candidate.record.digest if candidate.record else f"{candidate.architecture.name}-{candidate.task.kind}"
+    file = f"{name}-{result.method}-{result.numbers}.certificate".replace(":", "-")
     data = certificate(result, candidate.model, candidate.architecture, candidate.task, table)
     write_synced(folder / file, data)
     problem = check_file(folder / file, own_module=True)[0]
