@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import json
 import os
@@ -16,10 +17,17 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from assay import spec
 from assay.analysis.cells import cells
 from assay.cli import app, main
+from assay.description import Description
+from assay.models.options import OPTIONS as MODEL_OPTIONS
+from assay.models.registry import MODELS
 from assay.record import Store
+from assay.tasks import TASKS, task_class
 from assay.terminal import print_cells
+from assay.theory.registry import CLAIMS
+from assay.theory.registry import OPTIONS as CLAIM_OPTIONS
 from tests.shipped import shipped
 
 ENV = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
@@ -94,6 +102,21 @@ def test_show_explains_tasks_and_models():
     assert "validate_every = 100" in training
     assert "lengths = the task's own" in training
     assert "rows = 256" in CliRunner().invoke(app, ["show", "testing"]).output
+
+
+def test_every_option_has_one_line():
+    """Of tasks, models, claims, training and testing; `show` prints these lines."""
+    used = {"models": {"state"}, "claims": set[str]()}
+    for group, registry in (("models", MODELS), ("claims", CLAIMS)):
+        for name in registry.entries:
+            used[group] |= set(inspect.signature(registry.load(name)).parameters)
+    assert used == {"models": set(MODEL_OPTIONS), "claims": set(CLAIM_OPTIONS)}
+    descriptions: list[type[Description]] = [*map(task_class, TASKS.entries), spec.Training, spec.Testing]
+    for description in descriptions:
+        assert all(field.description for field in description.model_fields.values()), description
+    shown = CliRunner().invoke(app, ["show", "lstm"], env={"COLUMNS": "100"}).output
+    assert """'{"numbers":"fixed:2.4"}' rounds it""" in shown
+    assert "the share of inputs in which a random stretch" in CliRunner().invoke(app, ["show", "parity"]).output
 
 
 def test_show_explains_your_own_classes():
@@ -318,6 +341,7 @@ def test_study_report_and_pack(tmp_path: Path):
         ("pack nowhere", "no store"),
         ("list taks", "taks"),
         ("show lsmt", "did you mean 'lstm'"),
+        ("run parity --model lstm --set model.state=fixed:2.4", "write it as {"),
     ],
 )
 def test_every_mistake_is_one_line_and_exit_code_2(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from assay.certify.runs import Candidate
     from assay.certify.search import OnStatus
     from assay.certify.table import TaskTable
-    from assay.record import Certified
+    from assay.record import Certified, Record
 
 METHODS = ("auto", "lasso", "exhaustive", "closure", "linear", "learn")
 COLOURS = {"proved": "green", "refuted": "red", "conditional": "yellow", "open": "yellow"}
@@ -55,7 +56,7 @@ def certify(
         bool,
         typer.Option(
             "--repair",
-            help="If the rounded machine is not proved, train it on for a few hundred steps with its state rounded; "
+            help="If the rounded machine is not proved, train it on for up to 1,000 steps with its state rounded; "
             "the result is a run of its own.",
         ),
     ] = False,
@@ -77,7 +78,7 @@ def certify(
     A proof is about the machine whose state is rounded to --format after every step, unless that is float32.
     """
     from assay.certify.methods import FORMATS
-    from assay.certify.methods import certify as results_of
+    from assay.certify.methods import certify as certified
     from assay.certify.repair import STEPS
     from assay.certify.repair import repair as repaired
     from assay.certify.runs import candidate_of
@@ -93,30 +94,33 @@ def certify(
         read_format(numbers)
     if numbers and method not in ("auto", "closure"):
         raise BadInput(f"--format is for the methods closure and auto; {method} does not round")
-    folder, candidates = _candidates(candidate, task, weights, set_, store)
+    folder, runs = _runs(candidate, task, weights, set_, store)
     torch_device, limits, report = parse_device(device), Limits(seconds, states), list[dict[str, Any]]()
     terminal = _Terminal(out or folder, as_json)
 
-    def results(one: Candidate) -> Iterator[tuple[Candidate, TaskTable, list[Result]]]:
+    def results_of(network: Candidate) -> Iterator[tuple[Candidate, TaskTable, list[Result]]]:
         """Of the network, and of its repaired twin if it is to have one."""
-        table = table_of(one.task, dead)
-        with terminal.status(one.name) as on_status:
-            found = results_of(one.model, table, method, numbers, limits, torch_device, on_status)
-        yield one, table, found
-        if repair and not any(result.outcome == "proved" and result.length is None for result in found):
-            with terminal.status(one.name) as on_status:
-                twin = repaired(one, table, numbers or FORMATS[0], STEPS, limits, on_status)
-                found = results_of(twin.model, table, "exhaustive", None, limits, torch_device, on_status)
-            yield twin, table, found
+        table = table_of(network.task, dead)
+        with terminal.status(network.name) as on_status:
+            results = certified(network.model, table, method, numbers, limits, torch_device, on_status)
+        yield network, table, results
+        if repair and not any(result.outcome == "proved" and result.length is None for result in results):
+            with terminal.status(network.name) as on_status:
+                twin = repaired(network, table, numbers or FORMATS[0], STEPS, limits, on_status)
+                results = certified(twin.model, table, "exhaustive", None, limits, torch_device, on_status)
+            yield twin, table, results
 
-    for given in candidates:
+    for run in runs:
         try:
-            one: Candidate = candidate_of(given) if isinstance(given, Record) else given
-            report += [terminal.show(*result) for result in results(one)]
+            network = candidate_of(run) if isinstance(run, Record) else run
+            try:
+                report += [terminal.show(*result) for result in results_of(network)]
+            except BadInput as error:
+                raise BadInput(f"{network.name}: {error}") from None
         except BadInput as error:
-            if len(candidates) == 1:
+            if len(runs) == 1:
                 raise
-            terminal.progress.print(f"left out: {given.model} on {given.task}: {error}", markup=False)
+            terminal.progress.print(f"left out: {error}", markup=False)
     if as_json:
         print_json({"certified": report})
 
@@ -137,38 +141,40 @@ class _Terminal:
                 f"{status.waiting:,} waiting, {status.seconds:.0f} s"
             )
 
-    def show(self, candidate: Candidate, table: TaskTable, found: list[Result]) -> dict[str, Any]:
+    def show(self, candidate: Candidate, table: TaskTable, results: list[Result]) -> dict[str, Any]:
         """Check and keep the results of one network, print them, and return them as plain data."""
         from assay.certify.runs import certified, keep
 
         with self.progress.status(f"{candidate.name}: checking"):
-            results = [certified(candidate, table, result, self.folder) for result in found]
-        keep(candidate, results)
+            entries = [certified(candidate, table, result, self.folder) for result in results]
+        keep(candidate, entries)
         if not self.as_json:
-            self.out.print(f"{candidate.name}{f' ({table.note})' if table.note else ''}", markup=False)
-            for result in results:
-                self._print(result)
+            self.out.print(f"{candidate.name}{f': {table.note}' if table.note else ''}", markup=False)
+            for entry, result in zip(entries, results, strict=True):
+                self._print(entry, is_new=entry.detail == result.detail)
         return {
             "digest": candidate.record.digest if candidate.record else "",
             "model": candidate.architecture.name,
             "task": candidate.task.kind,
             "note": table.note,
-            "results": [result.plain() for result in results],
+            "results": [entry.plain() for entry in entries],
         }
 
-    def _print(self, result: Certified) -> None:
-        to = f" to {result.length}" if result.outcome == "proved" and result.length else ""
-        title = f"[{COLOURS[result.outcome]}]{result.outcome.upper()}{to}[/] by {result.method}, {result.numbers}"
-        self.out.print(f"  {title}", end="")
-        self.out.print(f": {result.word}" if result.word else "", markup=False)
-        self.out.print(f"    {result.detail}", markup=False)
-        if result.certificate:
-            self.out.print(f"    certificate: {self.folder / result.certificate}", markup=False)
+    def _print(self, entry: Certified, is_new: bool) -> None:
+        extent = f" to {entry.length}" if entry.outcome == "proved" and entry.length else ""
+        title = f"[{COLOURS[entry.outcome]}]{entry.outcome.upper()}{extent}[/] by {entry.method}, {entry.numbers}"
+        self.out.print(f"  {title}{'' if is_new else ' (an earlier result, which says more)'}", end="")
+        self.out.print(f": {entry.word}" if entry.word else "", markup=False, soft_wrap=True)
+        indent = " " * 4
+        detail = fill(entry.detail, self.out.width, initial_indent=indent, subsequent_indent=indent)
+        self.out.print(detail, markup=False)
+        if entry.certificate:
+            self.out.print(f"{indent}certificate: {self.folder / entry.certificate}", markup=False, soft_wrap=True)
 
 
-def _candidates(
+def _runs(
     candidate: str, task: str | None, weights: Path | None, set_: list[str] | None, store: Path
-) -> tuple[Path, list[Any]]:
+) -> tuple[Path, list[Record] | list[Candidate]]:
     """The folder of the certificates, and the runs or the module."""
     from assay.certify.runs import module_candidate, runs_of
     from assay.record import Store
@@ -176,7 +182,7 @@ def _candidates(
     if _is(Path(candidate)):
         path = Path(candidate)
         folder = path / "certificates" if path.is_dir() else path.with_name("certificates")
-        return folder, list(runs_of(path, task))
+        return folder, runs_of(path, task)
     if ":" in candidate:
         if weights is None or task is None:
             raise BadInput(f"{candidate} is a module: give its weights with --weights FILE and its task with --task")
@@ -202,6 +208,7 @@ def check(
     own_module: Annotated[
         bool, typer.Option("--own-module", help="Run the code of a module:Class that a certificate names.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check certificates with an independent program. Exit code 0: all hold; 1: one does not; 2: a file is damaged."""
     from assay.certify.runs import check_file
@@ -210,12 +217,23 @@ def check(
     paths = sorted(folder.glob("*.certificate")) if _is(folder) and folder.is_dir() else [certificate]
     if not paths:
         raise BadInput(f"{certificate} has no certificates; `assay certify` writes them")
-    held = 0
+    report = list[dict[str, Any]]()
     for path in paths:
-        problem, statement = check_file(path, own_module)
-        held += not problem
-        typer.echo(f"{path.name}: {f'does not hold ({problem})' if problem else 'holds'}: {statement}")
-    if len(paths) > 1:
-        typer.echo(f"{held} of {len(paths)} certificates hold")
-    if held < len(paths):
-        raise typer.Exit(1)
+        try:
+            problem, statement = check_file(path, own_module)
+        except BadInput as error:
+            if len(paths) == 1:
+                raise
+            report.append({"file": path.name, "holds": None, "problem": str(error), "statement": ""})
+            typer.echo(str(error), err=True)
+            continue
+        report.append({"file": path.name, "holds": not problem, "problem": problem, "statement": statement})
+        if not as_json:
+            typer.echo(f"{path.name}: {f'does not hold ({problem})' if problem else 'holds'}: {statement}")
+    verdicts = [entry["holds"] for entry in report]
+    if as_json:
+        print_json({"certificates": report})
+    elif len(paths) > 1:
+        typer.echo(f"{verdicts.count(True)} of {len(paths)} certificates hold")
+    if not all(verdicts):
+        raise typer.Exit(1 if False in verdicts else 2)

@@ -47,8 +47,9 @@ def extract(
     Writes a page with pictures (SVG and PNG), tables, and the automaton as a task. With --json it prints the tables,
     and writes files only with --out.
     """
-    from assay.extract.learning import LONGER, check_symbols, learn_automaton
-    from assay.extract.page import Extraction, own_task, run_command, write
+    from assay.extract.learning import LONGER, learn_automaton
+    from assay.extract.page import Extraction, write
+    from assay.extract.questions import check_symbols
     from assay.extract.self_modifying import extract_programs, has_programs, srwm_in
     from assay.lab.evaluate import predict
     from assay.lab.execute import one_thread
@@ -84,7 +85,7 @@ def extract(
             extract_programs(model, spec.task, length=length, on_progress=line.update) if has_programs(model) else None
         )
     extraction = Extraction(record, learned, programs, command_line())
-    folder = out or Path("reports") / f"automaton-{record.task}-{record.model}-{record.seed}"
+    folder = out or Path("reports") / extraction.folder
     files = [] if as_json and out is None else write(extraction, folder)
     if as_json:
         print_json(extraction.plain() | {"files": [str(file) for file in files]})
@@ -93,7 +94,6 @@ def extract(
     typer.echo(learned.statement)
     if programs is not None:
         typer.echo(f"self-modifying automaton: {programs.statement}")
-    own = own_task(learned)
-    if own is not None:
-        typer.echo(f"the automaton as a task: {run_command(own)}")
+    if extraction.run_task:
+        typer.echo(f"the automaton as a task: {extraction.run_task}")
     typer.echo(f"wrote {len(files)} files; open {folder / 'index.html'}")

@@ -120,6 +120,9 @@ def probe(
     if as_json:
         print_json({"probed": [record.plain() for record in done], "without_weights": len(without)})
         return
+    if not pending and not without:
+        out.print("nothing to probe; --again also probes runs that were probed with the current probes")
+        return
     if done:
         print_cells(out, cells(done))
     out.print(f"{counted(len(done), 'run')} probed, {counted(len(without), 'run')} without weights")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import inspect
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from assay.cli_options import AsJson, print_json
 from assay.description import BadInput, Description, suggestion
+from assay.models.options import OPTIONS as MODEL_OPTIONS
 from assay.models.registry import MODELS
 from assay.registry import Entry, import_path
 from assay.studies import STUDIES, study_named
 from assay.tasks import TASKS, task_class
 from assay.theory.registry import CLAIMS
+from assay.theory.registry import OPTIONS as CLAIM_OPTIONS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +91,7 @@ def show(
 
 def _show_object(out: Console, name: str) -> None:
     """A task, a claim or a model, by its name or as module:Class."""
-    from assay.tasks.task import Task
+    from assay.tasks.task import Shape, Task
     from assay.theory.claim import Claim
 
     registry = next((r for r in (TASKS, CLAIMS, MODELS) if name in r.entries), None)
@@ -98,11 +100,14 @@ def _show_object(out: Console, name: str) -> None:
         _show_task(out, name)
     elif isinstance(item, type) and issubclass(item, Claim):
         _print_text(out, name, f"{inspect.cleandoc(item.__doc__ or '')}\n\nSource: {item.source}")
-        _print_options(out, "options, with --set NAME=VALUE", _defaults(item))
+        _print_options(out, "options, with --set NAME=VALUE", _parameters(item, CLAIM_OPTIONS if registry else {}))
     elif callable(item):
         _print_text(out, name, item.__doc__)
-        shape = ("vocab", "features", "answers") if registry is None else ()  # given by the task
-        options = {option: value for option, value in _defaults(item).items() if option not in shape}
+        options = _parameters(item, MODEL_OPTIONS if registry else {})
+        if registry:
+            options["state"] = Option(None, MODEL_OPTIONS["state"])
+        else:
+            options = {name: option for name, option in options.items() if name not in Shape._fields}  # the task's
         _print_options(out, "options, with --set model.NAME=VALUE", options)
     else:
         raise BadInput(f"'{name}' is not a task, a claim or a model: it should be a class or a function")
@@ -152,7 +157,7 @@ def _show_part(out: Console, name: str) -> None:
     fields = _fields(part)
     for field in ("lengths", "validation", "bins"):
         if field in fields:
-            fields[field] = "the task's own"
+            fields[field] = fields[field]._replace(default="the task's own")
     _print_options(out, f"options, with --set {name}.NAME=VALUE", fields)
 
 
@@ -169,15 +174,26 @@ def _show_study(out: Console, name: str) -> None:
         out.print(f"  {piece}: {counted(runs, 'run')}", markup=False)
 
 
-def _fields(description: type[Description]) -> dict[str, Any]:
+class Option(NamedTuple):
+    """An option's default value, and what it does in one line."""
+
+    default: Any
+    meaning: str
+
+
+def _fields(description: type[Description]) -> dict[str, Option]:
     return {
-        name: "required" if field.is_required() else field.default for name, field in description.model_fields.items()
+        name: Option("required" if field.is_required() else field.default, field.description or "")
+        for name, field in description.model_fields.items()
     }
 
 
-def _defaults(function: Any) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: "required" if p.default is p.empty else p.default for p in parameters if p.kind != p.VAR_KEYWORD}
+def _parameters(function: Any, meanings: dict[str, str]) -> dict[str, Option]:
+    return {
+        p.name: Option("required" if p.default is p.empty else p.default, meanings.get(p.name, ""))
+        for p in inspect.signature(function).parameters.values()
+        if p.kind != p.VAR_KEYWORD
+    }
 
 
 def _print_text(out: Console, name: str, text: str | None) -> None:
@@ -187,8 +203,14 @@ def _print_text(out: Console, name: str, text: str | None) -> None:
     out.print("\n\n".join(flowing), markup=False)
 
 
-def _print_options(out: Console, title: str, options: dict[str, Any]) -> None:
-    if options:
-        out.print(f"\n{title}:", markup=False)
-    for option, default in options.items():
-        out.print(f"  {option} = {default!r}" if default == "" else f"  {option} = {default}", markup=False)
+def _print_options(out: Console, title: str, options: dict[str, Option]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not options:
+        return
+    out.print(f"\n{title}:", markup=False)
+    table = Table.grid(padding=(0, 2))
+    for name, (default, meaning) in options.items():
+        table.add_row(Text(f"  {name} = {default!r}" if default == "" else f"  {name} = {default}"), Text(meaning))
+    out.print(table)

@@ -15,6 +15,7 @@ from assay.tasks import named_task, read_task
 from assay.tasks.task import LONGEST, Bin, Length, Task
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 Schedule = Literal["constant", "linear", "cosine"]
 
 
@@ -31,40 +32,38 @@ Bins = Annotated[tuple[Bin, ...], Field(min_length=1), AfterValidator(_unique_na
 class Training(Description):
     """A run is trained with AdamW on fresh data, until every validation sequence is right or the steps run out.
 
-    The defaults of Adam are those of the published code of Irie et al. 2023. A run is validated every `validate_every`
-    steps. It stops when all sequences of all validation bins are right at `patience` checks in a row (with `stop=never`
-    only after all `steps`); test bins never influence it. The learning rate rises linearly over `warmup` steps; with
-    `schedule` linear or cosine it falls to zero at `steps`. `clip` bounds the norm of the gradient. A run diverges when
-    its loss, gradient or a parameter is NaN or infinite, or when its loss reaches `explodes` (in nats; None, or null on
-    the command line, for no limit).
-
-    `keep` says which state is tested: the last one, or the best one, with the largest share of right validation
-    sequences at a check (the mean over the bins; if several are equal, the latest). `precision=tf32` multiplies in TF32
-    and `compile=true` uses torch.compile; both are faster on a GPU and change the results slightly.
+    The defaults of Adam are those of the published code of Irie et al. 2023. Test bins never influence a run. It
+    diverges when its loss, gradient or a parameter is NaN or infinite. The best state has the largest share of right
+    validation sequences at a check (the mean over the bins; if several are equal, the latest). None is written null on
+    the command line.
     """
 
     kind: ClassVar[str] = "training"
     version: ClassVar[int] = 2
     added: ClassVar[tuple[str, ...]] = ("explodes", "keep")
-    lengths: tuple[Length, Length]
-    validation: Bins
-    validation_rows: Annotated[int, Field(ge=1)] = 128
-    validate_every: Annotated[int, Field(ge=1)] = 100
-    patience: Annotated[int, Field(ge=1)] = 3
-    stop: Literal["solved", "never"] = "solved"
-    keep: Literal["last", "best"] = "last"
-    steps: Annotated[int, Field(ge=1)] = 20_000
-    batch: Annotated[int, Field(ge=1)] = 32
-    lr: Rate = 1e-3
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.995)
-    eps: Rate = 1e-9
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    clip: Rate | None = None
-    explodes: Rate | None = 1000.0
-    warmup: Annotated[int, Field(ge=0)] = 0
-    schedule: Schedule = "constant"
-    precision: Literal["float32", "tf32"] = "float32"
-    compile: bool = False
+    lengths: Annotated[tuple[Length, Length], Field(description="the shortest and the longest input")]
+    validation: Annotated[Bins, Field(description="the ranges of lengths of validation sequences")]
+    validation_rows: Annotated[int, Field(ge=1, description="sequences of each validation bin")] = 128
+    validate_every: Annotated[int, Field(ge=1, description="steps between two checks by validation")] = 100
+    patience: Annotated[int, Field(ge=1, description="checks in a row at which everything must be right")] = 3
+    stop: Annotated[
+        Literal["solved", "never"], Field(description="solved: when validation says so; never: after all steps")
+    ] = "solved"
+    keep: Annotated[Literal["last", "best"], Field(description="which state is tested: last or best")] = "last"
+    steps: Annotated[int, Field(ge=1, description="maximum number of steps")] = 20_000
+    batch: Annotated[int, Field(ge=1, description="sequences of one step")] = 32
+    lr: Annotated[Rate, Field(description="the learning rate")] = 1e-3
+    betas: Annotated[tuple[Beta, Beta], Field(description="the decay of Adam's two averages")] = (0.9, 0.995)
+    eps: Annotated[Rate, Field(description="Adam adds this to the root of the second average")] = 1e-9
+    weight_decay: Annotated[float, Field(ge=0, description="the weight decay of AdamW")] = 0.0
+    clip: Annotated[Rate | None, Field(description="the largest norm of a gradient")] = None
+    explodes: Annotated[Rate | None, Field(description="a run diverges at this loss, in nats")] = 1000.0
+    warmup: Annotated[int, Field(ge=0, description="steps in which the rate rises from zero")] = 0
+    schedule: Annotated[Schedule, Field(description="constant; linear or cosine: to zero at the last step")] = (
+        "constant"
+    )
+    precision: Annotated[Literal["float32", "tf32"], Field(description="tf32: faster on a GPU, less exact")] = "float32"
+    compile: Annotated[bool, Field(description="torch.compile: faster on a GPU, slightly different results")] = False
 
     @model_validator(mode="after")
     def _in_order(self) -> Training:
@@ -74,12 +73,12 @@ class Training(Description):
 
 
 class Testing(Description):
-    """A run is tested once, after training, on `rows` sequences of each test bin, spread over its lengths."""
+    """A run is tested once, after training."""
 
     kind: ClassVar[str] = "testing"
     version: ClassVar[int] = 1
-    bins: Bins
-    rows: Annotated[int, Field(ge=1)] = 256
+    bins: Annotated[Bins, Field(description="the ranges of lengths of test sequences")]
+    rows: Annotated[int, Field(ge=1, description="sequences of each test bin, spread over its lengths")] = 256
 
 
 class RunSpec(Description):

@@ -53,8 +53,8 @@ def certificates(folder: Path) -> tuple[Path, Path]:
 def test_right_certificates_hold(tmp_path: Path):
     proof, word = certificates(tmp_path)
     rounded = "tests.certify.modules:Sign with its state rounded to fixed:2.6 is"
-    assert check_file(proof, own_module=True) == ("", f"{rounded} right on inputs of every length of parity")
-    assert check_file(word, own_module=True) == ("", f"{rounded} wrong on a word of 4 tokens of parity")
+    assert check_file(proof, own_module=True) == ("", f"{rounded} right on every input of parity")
+    assert check_file(word, own_module=True) == ("", f"{rounded} wrong on 0^4, an input of parity")
 
 
 def test_one_changed_byte_anywhere_is_found(tmp_path: Path):
@@ -235,6 +235,27 @@ def test_a_run_is_refuted_and_its_record_says_so(tmp_path: Path, capsys: pytest.
     assert "holds" in capsys.readouterr().out
 
 
+def test_a_shorter_search_does_not_replace_a_longer_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    store, task = tmp_path / "store", named_task("dfa", alphabet="ab", table=((0, 0),), accept=(0,))
+    spec = run_spec(task, "lstm", model_options={"width": 4})
+    module: Any = spec.model.build(*spec.task.shape, Rng.seeded(0))
+    with torch.no_grad():
+        module.read_out.bias.copy_(torch.tensor([-9.0, 9.0]))  # every answer is 1, and right
+    record = Record(digest=spec.digest, spec=spec.plain(), verdict="solved", stopped="solved")
+    Store.create(store).add(record.with_weights(serialize(module)))
+    arguments = ["certify", str(store), "--method", "exhaustive", "--states"]
+    for states, length, note in (
+        ("1000", 9, ""),
+        ("100", 9, " (an earlier result, which says more)"),
+        ("3000", 11, ""),
+    ):
+        app([*arguments, states], standalone_mode=False)
+        assert f"PROVED to {length} by exhaustive, float32{note}\n" in capsys.readouterr().out
+        (stored,) = Store.open(store).records()
+        assert [result.length for result in stored.certified] == [length]
+        assert unsealed(store / "certificates" / stored.certified[0].certificate)[0]["length"] == length
+
+
 def test_a_module_is_certified_from_its_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_file(Sign(3, 0, 2).state_dict(), "sign.safetensors")
@@ -243,6 +264,30 @@ def test_a_module_is_certified_from_its_weights(tmp_path: Path, capsys: pytest.C
     (found,) = json.loads(capsys.readouterr().out)["certified"]
     assert (found["results"][0]["outcome"], found["results"][0]["states"]) == ("proved", 2)
     assert (Path("certificates") / found["results"][0]["certificate"]).is_file()
+
+
+def test_weights_of_another_model_are_named(tmp_path: Path):
+    save_file({"factors": torch.zeros(3)}, tmp_path / "w.safetensors")
+    arguments = ["certify", "tests.certify.modules:Sign", "--task", "parity", "--weights"]
+    with pytest.raises(BadInput, match=r"not those of tests\.certify\.modules:Sign: Missing key.*threshold"):
+        app([*arguments, str(tmp_path / "w.safetensors")], standalone_mode=False)
+    path = certificates(tmp_path)[PROOF]
+    statement, tensors = unsealed(path)
+    path.write_bytes(sealed(statement, tensors | {"weights.factors": torch.zeros(4)}))
+    with pytest.raises(BadInput, match=r"not those of tests\.certify\.modules:Sign: size mismatch for factors"):
+        check_file(path, own_module=True)
+
+
+def test_errors_name_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    save_file(Sign(3, 0, 2).state_dict(), "sign.safetensors")
+    arguments = "--task parity --weights sign.safetensors --method closure --format fixed:0.0"
+    with pytest.raises(BadInput, match=r"^tests\.certify\.modules:Sign on parity: fixed:0\.0 is too coarse"):
+        app(["certify", "tests.certify.modules:Sign", *arguments.split()], standalone_mode=False)
+    with pytest.raises(BadInput, match="BatchSign depends on the other rows of its batch"):
+        app(["certify", "tests.certify.modules:BatchSign", *arguments.split()], standalone_mode=False)
+    with pytest.raises(BadInput, match="Future sees the future: changing token"):
+        app(["certify", "tests.certify.modules:Future", *arguments.split()], standalone_mode=False)
 
 
 def test_a_repaired_network_is_a_run_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -291,7 +336,9 @@ def test_runs_that_cannot_be_certified_are_left_out_of_a_store(tmp_path: Path, c
     app(["certify", str(tmp_path / "store"), "--method", "exhaustive", "--json"], standalone_mode=False)
     printed = capsys.readouterr()
     assert [found["task"] for found in json.loads(printed.out)["certified"]] == ["parity"]
-    assert "left out: gru on dyck-1: dyck-1 has no finite automaton" in " ".join(printed.err.split())
+    assert f"left out: gru on dyck-1, seed 0 ({spec.digest[:8]}): dyck-1 has no finite automaton" in " ".join(
+        printed.err.split()
+    )
 
 
 def test_a_record_without_weights_is_bad_input(tmp_path: Path):
@@ -308,5 +355,13 @@ def test_a_store_or_a_folder_is_checked_whole(tmp_path: Path, capsys: pytest.Cap
         path.rename(folder / f"{path.name}.certificate")
     app(["check", str(tmp_path / "store"), "--own-module"], standalone_mode=False)
     assert capsys.readouterr().out.splitlines()[-1] == "2 of 2 certificates hold"
+    (folder / "damaged.certificate").write_bytes(b"")
+    assert app(["check", str(folder), "--own-module", "--json"], standalone_mode=False) == 2  # the others are checked
+    report = json.loads(capsys.readouterr().out)["certificates"]
+    assert [(entry["file"], entry["holds"]) for entry in report] == [
+        ("damaged.certificate", None),
+        ("proof.certificate", True),
+        ("word.certificate", True),
+    ]
     with pytest.raises(BadInput, match="cannot read"):
         app(["check", 5000 * "x"], standalone_mode=False)

@@ -19,6 +19,7 @@ from assay.models import named_model
 from assay.rng import Rng
 from assay.tasks import named_task
 from assay.tasks.task import IGNORE
+from assay.tasks.words import readable
 from assay.theory.registry import named_claim
 
 from .modules import BatchSign, Counting, Sign
@@ -80,7 +81,7 @@ def test_lassos_are_settled_for_every_number_of_repetitions():
 
 
 def test_a_step_that_depends_on_its_batch_is_refused():
-    with pytest.raises(BadInput, match="the step of BatchSign depends on its batch"):
+    with pytest.raises(BadInput, match="the step of the model depends on its batch"):
         certify(BatchSign(3, 0, 2), PARITY, "closure")
 
 
@@ -148,6 +149,14 @@ def test_learning_is_conditional_and_finds_wrong_words():
     assert result.detail.startswith("equal to parity if the network has at most ")
     (result,) = certify(sign(decay=0.5), PARITY, "learn", limits=SHORT)
     assert (result.outcome, result.word) == ("refuted", ZEROS)
+
+
+def test_lassos_never_leave_the_domain():
+    words = [readable(lasso.word(8), "ab") for lasso in table_of(named_task("abab")).lassos()]
+    assert words == ["(a b)^4"]
+    late = named_task("regex", pattern="a?" * 20)  # a lasso leaves it at the 21st token
+    assert table_of(late).lassos() == []
+    assert len(table_of(late, dead=True).lassos()) == 1
 
 
 # -- the task's table --------------------------------------------------------------------------------------------------

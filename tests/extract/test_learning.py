@@ -9,8 +9,11 @@ from aalpy.learning_algs import run_Lstar
 from hypothesis import example, given
 
 from assay.description import BadInput
-from assay.extract.learning import Network, WpOracle, learn_automaton, moore
-from assay.extract.machines import Questions, difference, minimal
+from assay.extract.learning import learn_automaton
+from assay.extract.machines import difference, minimal
+from assay.extract.network import Network
+from assay.extract.questions import Questions
+from assay.extract.wp_method import WpOracle, moore
 from assay.lab.evaluate import predict
 from assay.tasks import named_task
 from assay.tasks.automaton import Dfa, Machine, Regex
@@ -75,7 +78,7 @@ FOUR_AS = Machine(torch.tensor([[1, 0], [2, 1], [3, 2], [4, 3], [4, 3]]), torch.
 def test_a_network_with_at_most_m_states_is_learned_exactly(machine):
     """By the Wp-method alone: no word is asked before, and none is drawn."""
     network = Network(machine.answer, Questions(PARITY), deadline=torch.inf)
-    oracle = WpOracle(network, extra_states=3, max_states=64, further=torch.empty(0, 1, dtype=torch.int64))
+    oracle = WpOracle(network, extra_states=3, max_states=64, words=torch.empty(0, 1, dtype=torch.int64))
     learned = run_Lstar([1, 2], network, oracle, "mealy", cache_and_non_det_check=False, print_level=0)
     assert difference(moore(learned), machine) is None
     assert oracle.bound == len(learned.states) + 3

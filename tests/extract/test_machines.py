@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.extract.machines import Questions, difference, minimal, outside_state
+from assay.extract.machines import difference, minimal, outside_state
+from assay.extract.questions import Questions
 from assay.tasks import example_task, named_task
 from assay.tasks.automaton import Dfa, Machine
 from assay.tasks.probes import rows_of

@@ -14,9 +14,10 @@ import torch
 from assay.description import BadInput
 from assay.extract.graphs import graph_of, programs_graph
 from assay.extract.learning import learn_automaton
-from assay.extract.machines import Questions, minimal
+from assay.extract.machines import minimal
 from assay.extract.page import own_task, run_command
 from assay.extract.picture import Graph, draw, png
+from assay.extract.questions import Questions
 from assay.extract.self_modifying import extract_programs
 from assay.record import Store
 from assay.spec import run_spec
@@ -105,7 +106,7 @@ def test_the_automaton_is_a_task_that_assay_run_accepts(name):
     task = named_task(name)
     own = own_task(learn_automaton(task.answer, task, max_states=8, extra_states=0))
     assert own is not None
-    words = shlex.split(run_command(own))
+    words = shlex.split(run_command(own, "srwm"))
     options = dict(word.removeprefix("task.").split("=", 1) for word in words if word.startswith("task."))
     spec = run_spec("dfa", "srwm", task_options={key: json.loads(value) for key, value in options.items()})
     assert spec.task == own

@@ -7,17 +7,11 @@ import torch
 from torch import Tensor
 
 from assay.description import BadInput
-from assay.extract.learning import table
-from assay.extract.machines import Questions, difference
-from assay.extract.self_modifying import (
-    Tree,
-    deterministic,
-    extract_programs,
-    has_programs,
-    linked,
-    merged,
-    programs_of,
-)
+from assay.extract.clustering import deterministic, linked, merged, programs_of
+from assay.extract.machines import difference, table
+from assay.extract.questions import Questions
+from assay.extract.self_modifying import extract_programs, has_programs
+from assay.extract.tree import Tree
 from assay.models import named_model
 from assay.models.skeleton import Model
 from assay.rng import Rng
@@ -155,7 +149,7 @@ def test_the_threshold_is_the_largest_without_two_answers():
 def test_models_without_programs_are_refused():
     with pytest.raises(BadInput, match="needs an SRWM in every layer; layer 1 is a LstmLayer"):
         extract_programs(built("lstm", PARITY, layers=1), PARITY)
-    with pytest.raises(BadInput, match="Linear has no state that assay knows"):
+    with pytest.raises(BadInput, match="an SRWM in every layer; this is a module of your own"):
         extract_programs(torch.nn.Linear(1, 1), PARITY)
     assert not has_programs(built("transformer", PARITY, heads=2))
     assert has_programs(built("srwm", PARITY, heads=2))

@@ -16,27 +16,28 @@ from assay.rng import Rng
 from assay.tasks import read_task
 
 
-def check(says: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+def check(statement: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     """Why the statement of a certificate does not hold; nothing, if it holds."""
     with torch.inference_mode():
-        claim = _Claim(says, tensors)
-        return claim.table() or (claim.word() if says["outcome"] == "refuted" else claim.closure())
+        claim = _Claim(statement, tensors)
+        return claim.table() or (claim.word() if statement["outcome"] == "refuted" else claim.closure())
 
 
 class _Claim:
     """A model, its numbers, and a table. `table`, `word` and `closure` return what is wrong with them, or nothing."""
 
-    def __init__(self, says: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.says, self.moves, self.answers = says, tensors.pop("moves").numpy(), tensors.pop("answers").numpy()
-        self.fixed: list[int] = says["fixed"]  # bits before and after the point; none: float32, not rounded
+    def __init__(self, statement: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.moves, self.answers = tensors.pop("moves").numpy(), tensors.pop("answers").numpy()
+        self.statement, self.block, self.length = statement, statement["block"], statement["length"]
+        self.fixed: list[int] = statement["fixed"]  # bits before and after the point; none: float32, not rounded
         dtype = torch.float64 if self.fixed else torch.float32
-        self.model: Any = read_model(says["model"]).build(*says["shape"], Rng.seeded(0)).to(dtype).eval()
+        self.model: Any = read_model(statement["model"]).build(*statement["shape"], Rng.seeded(0)).to(dtype).eval()
         self.model.load_state_dict({name.removeprefix("weights."): value for name, value in tensors.items()})
         self.start = np.pad(self.codes(self.model.initial_state(1)), ((0, 0), (0, 1)))  # the task's state is last
 
     def table(self) -> str:
         """Compare the table with the task's oracle on all words, up to 12 tokens or 4,096 words of one length."""
-        task, symbols = read_task(self.says["task"]), self.moves.shape[1]
+        task, symbols = read_task(self.statement["task"]), self.moves.shape[1]
         for length in (n for n in range(1, 13) if symbols**n <= 4096):
             words = torch.tensor(list(product(range(1, symbols + 1), repeat=length)))
             right, q = task.solve(words)[:, -1].numpy(), np.zeros(len(words), np.int64)
@@ -55,7 +56,7 @@ class _Claim:
 
     def step(self, pairs: np.ndarray, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Model states after one token, and whether an answer is wrong. A block is padded with its last row."""
-        rows, at = np.minimum(np.arange(self.says["block"]), len(tokens) - 1), 0
+        rows, at = np.minimum(np.arange(self.block), len(tokens) - 1), 0
         codes, answers = pairs[rows, :-1], self.answers[pairs[:, -1]]
         x = np.where(codes == -(2**31), np.nan, codes / 2.0 ** self.fixed[1]) if self.fixed else codes.view(np.float32)
         state = pytree.tree_map(torch.clone, self.model.initial_state(len(rows)))
@@ -68,32 +69,30 @@ class _Claim:
 
     def word(self) -> str:
         pairs, wrong = self.start, np.array([False])
-        for token in self.says["word"]:
+        for token in self.statement["word"]:
             pairs[0, -1] = self.moves[pairs[0, -1], token - 1] if pairs[0, -1] >= 0 else -1
             pairs, wrong = self.step(pairs, np.array([token]))
         return "" if wrong[0] and pairs[0, -1] >= 0 else "the word is answered rightly, or is no input of the task"
 
     def closure(self) -> str:
         """Visit every pair of model state and task state with a plain set, words of a length before longer ones."""
-        proof, symbols, block, length = self.says["length"] is None, self.moves.shape[1], self.says["block"], 0
-        pairs, seen = self.start, {self.start.tobytes()}
-        while len(pairs) and (proof or length < self.says["length"]):
+        symbols, length, pairs, visited = self.moves.shape[1], 0, self.start, {self.start.tobytes()}
+        while len(pairs) and (self.length is None or length < self.length):
             tokens, pairs, length = np.tile(np.arange(symbols), len(pairs)) + 1, pairs.repeat(symbols, 0), length + 1
             pairs[:, -1] = self.moves[pairs[:, -1], tokens - 1]
             inside, new = np.flatnonzero(pairs[:, -1] >= 0), dict[bytes, np.ndarray]()
-            for rows in (inside[i : i + block] for i in range(0, len(inside), block)):
-                after, wrong = self.step(pairs[rows], tokens[rows])
+            for rows in (inside[i : i + self.block] for i in range(0, len(inside), self.block)):
+                successors, wrong = self.step(pairs[rows], tokens[rows])
                 if wrong.any():
                     return f"a word of {length} tokens is answered wrongly"
-                new |= {key: pair for pair in after if (key := pair.tobytes()) not in seen}
-            seen |= new.keys()
+                new |= {key: pair for pair in successors if (key := pair.tobytes()) not in visited}
+            visited |= new.keys()
             pairs = np.array(list(new.values()), np.int32).reshape(-1, self.start.shape[1])
-        found = len(seen), hashlib.sha256(b"".join(sorted(seen))).hexdigest()
-        return (
-            ""
-            if not proof or found == (self.says["pairs"], self.says["pairs_sha256"])
-            else f"its pairs are not the {len(seen):,} that are reached"
-        )
+        reached = len(visited), hashlib.sha256(b"".join(sorted(visited))).hexdigest()
+        stated = self.statement["pairs"], self.statement["pairs_sha256"]
+        if self.length is None and reached != stated:
+            return f"its pairs are not the {len(visited):,} that are reached"
+        return ""
 
 
 def _parts(state: Any) -> list[Tensor]:  # the position of a model, a tensor without axes, is never read

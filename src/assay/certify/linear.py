@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from assay.certify.machine import StateMachine, wrong
 from assay.certify.search import Limits, OnStatus, SearchStatus
-from assay.certify.table import LEFT_OUT, TaskTable
+from assay.certify.table import TaskTable
 from assay.description import BadInput
 from assay.rng import Rng
-from assay.tasks.probes import short_lassos
 from assay.tasks.words import Lasso
 
 AFFINE = 1e-9  # the largest relative error of the affine map in float64
@@ -51,18 +50,18 @@ class AffineMaps:
         points = torch.cat([torch.zeros(1, size), torch.eye(size), _random(size)]).double()
         self.matrices = []
         for token in range(1, symbols + 1):
-            images = self._after(points, token)
+            images = self._images(points, token)
             offset, linear = images[0], images[1 : size + 1] - images[0]
             predicted = points[size + 1 :] @ linear + offset
             if not torch.allclose(predicted, images[size + 1 :], rtol=AFFINE, atol=AFFINE):
                 raise NotLinear(
-                    f"the state of {self.machine.name} is not an affine function of the state before: method linear is "
-                    "for one layer of a linear recurrence, as delta-net with layers=1"
+                    "the state of the model is not an affine function of the state before: method linear is for one "
+                    "layer of a linear recurrence, as delta-net with layers=1"
                 )
             self.matrices.append(torch.block_diag(linear, torch.ones(1, 1, dtype=torch.float64)))
             self.matrices[-1][-1, :-1] = offset
 
-    def _after(self, states: Float[Tensor, "rows numbers"], token: int) -> Float[Tensor, "rows numbers"]:
+    def _images(self, states: Float[Tensor, "rows numbers"], token: int) -> Float[Tensor, "rows numbers"]:
         return self.machine.unrounded_step(states, torch.full((len(states),), token))[1]
 
     def start(self) -> Float[Tensor, "1 numbers_and_one"]:
@@ -84,7 +83,7 @@ def first_wrong_lengths(
 ) -> LinearOutcome:
     """Compute, for every short lasso, the first length with a wrong answer; returns the least of them."""
     begin, maps = time.perf_counter(), AffineMaps(model, table.moves.shape[1])
-    lassos = short_lassos(table.moves.shape[1], lambda found: [x for x in found if _stays_inside(table, x)])
+    lassos = table.lassos()
     best = LinearOutcome(len(lassos), maps.machine.width)
     for number, lasso in enumerate(lassos):
         if time.perf_counter() - begin > limits.seconds:
@@ -99,20 +98,12 @@ def first_wrong_lengths(
     return best
 
 
-def _stays_inside(table: TaskTable, lasso: Lasso) -> bool:
-    """Whether no prefix of a lasso, however often its loop repeats, is outside of the task's domain."""
-    rounds = len(table.moves) + 1  # after so many repetitions a state of the task has come back
-    return table.walk(lasso.word(len(lasso.access) + rounds * len(lasso.loop))) != LEFT_OUT
-
-
 def run_lasso(model: nn.Module, table: TaskTable, lasso: Lasso, longest: int, seconds: float) -> int | None:
     """The first wrong length of a lasso when the float32 model itself runs it; None if there is none to `longest`."""
     machine, begin, state = StateMachine(model, "float32"), time.perf_counter(), 0
     codes = machine.start()
     for length, token in enumerate(lasso.word(longest), start=1):
         state = int(table.moves[state, token - 1])
-        if state == LEFT_OUT:
-            break
         logits, codes = machine.step(codes, torch.tensor([token]))
         if bool(wrong(logits, table.answers[[state]]).any()):
             return length
@@ -128,9 +119,9 @@ def _first_wrong(maps: AffineMaps, table: TaskTable, lasso: Lasso) -> int | None
     while len(states) < REPETITIONS:
         states, power = torch.cat([states, states @ power]), power @ power
     task_states = _task_states(table, lasso, REPETITIONS)
-    bad = _wrong(maps, table, lasso, states, task_states)
-    if bad.any():
-        repetition, place = (int(i) for i in bad.nonzero()[0])
+    is_wrong = _wrong(maps, table, lasso, states, task_states)
+    if is_wrong.any():
+        repetition, place = (int(i) for i in is_wrong.nonzero()[0])
         return len(lasso.access) + repetition * len(lasso.loop) + place + 1
     low, high = REPETITIONS - 1, None
     for exponent in range(REPETITIONS.bit_length(), DOUBLINGS + 1):
@@ -165,8 +156,8 @@ def _task_states(table: TaskTable, lasso: Lasso, count: int, last_only: bool = F
             state = int(table.moves[state, token - 1])
     lead = place[state]
     numbers = torch.tensor([count - 1]) if last_only else torch.arange(count)
-    around = torch.where(numbers < lead, numbers, lead + (numbers - lead) % (len(states) - lead))
-    return torch.tensor(states)[around]
+    places = torch.where(numbers < lead, numbers, lead + (numbers - lead) % (len(states) - lead))
+    return torch.tensor(states)[places]
 
 
 def _wrong(maps: AffineMaps, table: TaskTable, lasso: Lasso, states: Tensor, task_states: Tensor) -> Tensor:

@@ -43,7 +43,6 @@ class StateMachine:
         self.dtype = torch.float32 if self.format is None else torch.float64
         self.device = torch.device(device)
         self.block = BLOCK if self.device.type == "cpu" else 1 << 16
-        self.name = type(model).__name__
         self.model: Any = copy.deepcopy(model).to(self.device, self.dtype).eval().requires_grad_(requires_grad=False)
         self._slack = torch.tensor(torch.inf, dtype=torch.float64, device=self.device)
         with torch.inference_mode():
@@ -62,20 +61,21 @@ class StateMachine:
 
     def _learn_layout(self, model: nn.Module) -> None:
         if not isinstance(model, Causal):
-            raise NotCarried(f"{self.name} has no `step`: its state cannot be carried")
+            raise NotCarried("the model has no `step`, so its state cannot be carried")
         leaves, self._tree = pytree.tree_flatten(self.model.initial_state(1))
-        _, after = self.model.step(torch.ones(1, dtype=torch.int64, device=self.device), self.model.initial_state(1))
-        if [leaf.shape for leaf in pytree.tree_leaves(after)] != [leaf.shape for leaf in leaves]:
-            raise NotCarried(f"the state of {self.name} grows with the input")
+        token = torch.ones(1, dtype=torch.int64, device=self.device)
+        _, successor = self.model.step(token, self.model.initial_state(1))
+        if [leaf.shape for leaf in pytree.tree_leaves(successor)] != [leaf.shape for leaf in leaves]:
+            raise NotCarried("the state of the model grows with the input")
         if isinstance(model, Model) and model.positions is not None:
-            raise NotCarried(f"{self.name} counts positions, which grow with the input")
+            raise NotCarried("the model counts positions, which grow with the input")
         # The position of a model without position encodings is never read.
-        own = isinstance(model, Model)
-        self._unread = [own and i == 0 and not leaf.is_floating_point() for i, leaf in enumerate(leaves)]
+        built_in = isinstance(model, Model)
+        self._unread = [built_in and i == 0 and not leaf.is_floating_point() for i, leaf in enumerate(leaves)]
         for leaf, unread in zip(leaves, self._unread, strict=True):
             is_number = (torch.view_as_real(leaf) if leaf.is_complex() else leaf).dtype == self.dtype
             if not unread and not (is_number and leaf.ndim and len(leaf) == 1):
-                raise NotCarried(f"the state of {self.name} has a part that is not a row of {self.dtype} numbers")
+                raise NotCarried(f"the state of the model has a part that is not a row of {self.dtype} numbers")
         self._leaves = leaves
 
     # -- states as codes -----------------------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ class StateMachine:
         end = 2.0 ** (self.format.whole + self.format.fraction)
         scaled = x * 2.0**self.format.fraction
         nearest = scaled.round().clamp_(-end, end - 1)
-        off = (scaled - nearest).abs()
-        distance = torch.where(off <= 0.5, 0.5 - off, torch.inf).min()  # what saturates has no boundary near
+        error = (scaled - nearest).abs()
+        distance = torch.where(error <= 0.5, 0.5 - error, torch.inf).min()  # what saturates has no boundary near
         self._slack = torch.minimum(self._slack, distance * 2.0**-self.format.fraction)
         return torch.where(nearest.isnan(), torch.iinfo(self.code_dtype).min, nearest).to(self.code_dtype)
 
@@ -154,14 +154,15 @@ class StateMachine:
         for token in tokens.T[:-1]:
             _, codes = self.step(codes, token)
         token, order = tokens[:, -1], Rng.seeded(0, "certify", "order").order(self.block)
-        together, permuted = self.step(codes, token), self.step(codes[order], token[order])
-        alone = [self.step(codes[i : i + 1].expand(self.block, -1), token[i].expand(self.block)) for i in (0, 1)]
-        pairs = [(permuted[part], together[part][order]) for part in (0, 1)]
-        pairs += [(row[part], together[part][i].expand_as(row[part])) for i, row in enumerate(alone) for part in (0, 1)]
+        batch, permutation = self.step(codes, token), self.step(codes[order], token[order])
+        repeated = [self.step(codes[i : i + 1].expand(self.block, -1), token[i].expand(self.block)) for i in (0, 1)]
+        pairs = [(permutation[part], batch[part][order]) for part in (0, 1)]
+        for i, rows in enumerate(repeated):
+            pairs += [(rows[part], batch[part][i].expand_as(rows[part])) for part in (0, 1)]
         self._slack = slack  # strings of this test are not part of a proof
         if not all(self._same(a, b) for a, b in pairs):
             raise BadInput(
-                f"the step of {self.name} depends on its batch: a row's result changes with the other rows; "
+                "the step of the model depends on its batch: a row's result changes with the other rows; "
                 "compute each row from itself alone (no norm over the batch)"
             )
 
@@ -181,7 +182,7 @@ class PrefixMachine:
     code_dtype = torch.uint8
 
     def __init__(self, model: nn.Module, device: torch.device | str = "cpu") -> None:
-        self.device, self.name = torch.device(device), type(model).__name__
+        self.device = torch.device(device)
         self.model = copy.deepcopy(model).to(self.device).eval().requires_grad_(requires_grad=False)
         self.block = BLOCK
 

@@ -19,6 +19,7 @@ from assay.description import BadInput
 from assay.lab.evaluate import answers_of, predict
 from assay.lab.execute import one_thread
 from assay.models.causal import Causal
+from assay.record import Outcome
 from assay.rng import Rng
 from assay.tasks.words import readable
 
@@ -97,15 +98,13 @@ def require_same_function(model: nn.Module, table: TaskTable) -> None:
     if not isinstance(model, Causal):
         return
     words = Rng.seeded(0, "certify", "step").rows(16).integers(64, table.moves.shape[1]) + 1
-    whole = predict(model, words)
+    forward_answers = predict(model, words)
     with torch.no_grad():
-        steps = answers_of(Causal.forward(model.eval(), words)[0])
-    differ = whole != steps
-    if differ.double().mean() > 0.01:  # more than rounding at a tie
-        token = int(differ.any(0).long().argmax()) + 1
-        raise BadInput(
-            f"the `step` of {type(model).__name__} is not its `forward`: their answers differ at token {token}"
-        )
+        step_answers = answers_of(Causal.forward(model.eval(), words)[0])
+    differs = forward_answers != step_answers
+    if differs.double().mean() > 0.01:  # more than rounding at a tie
+        token = int(differs.any(0).long().argmax()) + 1
+        raise BadInput(f"the `step` of the model is not its `forward`: their answers differ at token {token}")
 
 
 class TooCoarse(BadInput):
@@ -115,17 +114,17 @@ class TooCoarse(BadInput):
 def by_lassos(model: nn.Module, table: TaskTable, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
     """Every short lasso, for every number of repetitions; says nothing about other inputs."""
     begin, machine = time.perf_counter(), _machine(model, "float32", "lasso", table)
-    found = run_lassos(machine, table, limits, _named(on_status, "lasso"))
-    settled = f"{found.settled:,} of {found.lassos:,} lassos are right for every number of repetitions"
-    rest = f", {found.wrong:,} are wrong" * bool(found.wrong)
-    rest += f", {found.open:,} are open after {found.length:,} tokens" * bool(found.open)
+    outcome = run_lassos(machine, table, limits, _named(on_status, "lasso"))
+    detail = f"{outcome.settled:,} of {outcome.lassos:,} lassos are right for every number of repetitions"
+    detail += f", {outcome.wrong:,} are wrong" * bool(outcome.wrong)
+    detail += f", {outcome.open:,} are open after {outcome.length:,} tokens" * bool(outcome.open)
     return Result(
         "lasso",
-        "refuted" if found.word else "open",
+        "refuted" if outcome.word else "open",
         machine.numbers,
-        settled + rest,
-        length=len(found.word) if found.word else None,
-        word=found.word or (),
+        detail,
+        length=len(outcome.word) if outcome.word else None,
+        word=outcome.word or (),
         seconds=time.perf_counter() - begin,
     )
 
@@ -140,28 +139,29 @@ def by_exhaustion(
     """Every input up to a length, as far as the limits allow. The carried state is not rounded."""
     machine = machine_of(model, "float32", device)
     machine.require_independent_rows(table.moves.shape[1])
-    found = search(machine, table, limits, on_status=_named(on_status, "exhaustive"))
-    return replace(_searched("exhaustive", machine.numbers, found), carried=machine.merges)
+    outcome = search(machine, table, limits, on_status=_named(on_status, "exhaustive"))
+    return replace(_result("exhaustive", machine.numbers, outcome), carried=machine.merges)
 
 
 def by_linear(model: nn.Module, table: TaskTable, limits: Limits, on_status: OnStatus = lambda _: None) -> Result:
     """The first wrong length of every short lasso, computed from the affine maps of the tokens, then run."""
     begin = time.perf_counter()
     _machine(model, "float32", "linear", table)
-    found = first_wrong_lengths(model, table, limits, _named(on_status, "linear"))
-    maps = f"affine maps of {found.numbers} numbers, {found.lassos} lassos"
+    outcome = first_wrong_lengths(model, table, limits, _named(on_status, "linear"))
+    maps = f"affine maps of {outcome.numbers} numbers, {outcome.lassos} lassos"
     result = Result(
         "linear", "open", "float32", f"{maps}: none is computed to be wrong; nothing is said of other inputs"
     )
-    if found.lasso and found.length:
-        left = limits.seconds - (time.perf_counter() - begin)
-        actual = run_lasso(model, table, found.lasso, found.length + found.length // 4 + 64, max(left, 1.0))
-        decay = f", where the largest eigenvalue below 1 is {found.eigenvalue:.6f}" if found.eigenvalue else ""
-        detail = f"{maps}: computed to be wrong first at length {found.length:,}{decay}; "
-        if actual:
-            word = found.lasso.word(actual)
-            detail += f"run, the model is wrong first at length {actual:,}"
-            result = replace(result, outcome="refuted", detail=detail, length=actual, word=word)
+    if outcome.lasso and outcome.length:
+        seconds = limits.seconds - (time.perf_counter() - begin)
+        longest = outcome.length + outcome.length // 4 + 64
+        length = run_lasso(model, table, outcome.lasso, longest, max(seconds, 1.0))
+        decay = f", where the largest eigenvalue below 1 is {outcome.eigenvalue:.6f}" if outcome.eigenvalue else ""
+        detail = f"{maps}: computed to be wrong first at length {outcome.length:,}{decay}; "
+        if length:
+            detail += f"run, the model is wrong first at length {length:,}"
+            word = outcome.lasso.word(length)
+            result = replace(result, outcome="refuted", detail=detail, length=length, word=word)
         else:
             result = replace(result, detail=f"{detail}not confirmed by running it")
     return replace(result, seconds=time.perf_counter() - begin)
@@ -176,13 +176,14 @@ def by_learning(model: nn.Module, table: TaskTable, limits: Limits, on_status: O
     def show(words: int, states: int) -> None:
         on_status(SearchStatus(0, states, words, time.perf_counter() - begin))
 
-    found = learn_automaton(lambda words: predict(model, words), table.task, seconds=limits.seconds, on_progress=show)
-    result = Result("learn", "conditional" if found.equal and found.bound else "open", "float32", found.statement)
-    if found.difference:
-        word = tuple(found.difference.word)
+    learned = learn_automaton(lambda words: predict(model, words), table.task, seconds=limits.seconds, on_progress=show)
+    outcome: Outcome = "conditional" if learned.equal and learned.bound else "open"
+    result = Result("learn", outcome, "float32", learned.statement)
+    if learned.difference:
+        word = tuple(learned.difference.word)
         carried = isinstance(machine_of(model, "float32"), StateMachine) and not _right_unrounded(model, table, word)
         result = replace(result, outcome="refuted", word=word, length=len(word), carried=carried)
-    return replace(result, states=found.states, seconds=time.perf_counter() - begin)
+    return replace(result, states=learned.states, seconds=time.perf_counter() - begin)
 
 
 def by_closure(
@@ -195,19 +196,18 @@ def by_closure(
 ) -> Result:
     """Every pair of state and task state that the rounded machine can reach."""
     machine, on_status = _machine(model, numbers, "closure", table), _named(on_status, f"closure {numbers}")
-    found = None
+    outcome = None
     if torch.device(device).type != "cpu":
-        on_device = search(StateMachine(model, numbers, device), table, limits, on_status=on_status)
-        if not on_device.closed and not on_device.word:
-            found = on_device
-        limits = Limits(seconds=torch.inf, states=2 * on_device.pairs)  # the CPU repeats what the device found
-    found = found or search(machine, table, limits, on_status=on_status)
-    result = _searched("closure", numbers, found)
-    if found.word:
-        _require_fineness(model, table, numbers, found)
-        if _right_unrounded(model, table, found.word):
+        outcome = search(StateMachine(model, numbers, device), table, limits, on_status=on_status)
+        if outcome.closed or outcome.word:  # the CPU repeats what the device found
+            limits, outcome = Limits(seconds=torch.inf, states=2 * outcome.pairs), None
+    outcome = outcome or search(machine, table, limits, on_status=on_status)
+    result = _result("closure", numbers, outcome)
+    if outcome.word:
+        _require_fineness(model, table, numbers, outcome)
+        if _right_unrounded(model, table, outcome.word):
             result = replace(result, detail=f"{result.detail}; without rounding, the model is right on this word")
-    elif found.closed and machine.slack < torch.inf and not getattr(model, "state_change", None):
+    elif outcome.closed and machine.slack < torch.inf and not getattr(model, "state_change", None):
         detail = f"{result.detail}; no carried number came closer than {machine.slack:.1e} to another rounding"
         result = replace(result, detail=detail)
     return result
@@ -226,31 +226,32 @@ def _machine(model: nn.Module, numbers: str, method: str, table: TaskTable) -> S
     return machine
 
 
-def _searched(method: str, numbers: str, found: Search) -> Result:
+def _result(method: str, numbers: str, outcome: Search) -> Result:
     machine = "the model" if numbers == "float32" else f"the machine whose state is rounded to {numbers}"
-    common = {"states": found.pairs, "seconds": found.seconds}
-    if found.word:
+    common = {"states": outcome.pairs, "seconds": outcome.seconds}
+    if outcome.word:
         detail = f"{machine} is right on every shorter input"
-        return Result(method, "refuted", numbers, detail, length=len(found.word), word=found.word, **common)  # type: ignore[arg-type]
-    if found.closed:
-        detail = f"{machine} is right on every input: {found.pairs:,} pairs of state and task state are all it reaches"
-        return Result(method, "proved", numbers, detail, pairs_digest=found.digest(), **common)  # type: ignore[arg-type]
+        return Result(method, "refuted", numbers, detail, length=len(outcome.word), word=outcome.word, **common)  # type: ignore[arg-type]
+    if outcome.closed:
+        pairs = f"{outcome.pairs:,} pairs of state and task state"
+        detail = f"{machine} is right on every input: {pairs} are all it reaches"
+        return Result(method, "proved", numbers, detail, pairs_digest=outcome.digest(), **common)  # type: ignore[arg-type]
     detail = (
-        f"{machine} is right on every input up to {found.length} tokens ({found.pairs:,} pairs); "
-        f"{found.stopped} ended the search"
+        f"{machine} is right on every input up to {outcome.length} tokens ({outcome.pairs:,} pairs); "
+        f"{outcome.stopped} ended the search"
     )
-    bounded = method == "exhaustive" and found.length > 0
-    return Result(method, "proved" if bounded else "open", numbers, detail, length=found.length, **common)  # type: ignore[arg-type]
+    bounded = method == "exhaustive" and outcome.length > 0
+    return Result(method, "proved" if bounded else "open", numbers, detail, length=outcome.length, **common)  # type: ignore[arg-type]
 
 
-def _require_fineness(model: nn.Module, table: TaskTable, numbers: str, found: Search) -> None:
+def _require_fineness(model: nn.Module, table: TaskTable, numbers: str, outcome: Search) -> None:
     """Raise TooCoarse if rounding itself, not a long input, makes the answers wrong."""
-    states, word = found.rows[:, :-1], found.word or ()
+    states, word = outcome.rows[:, :-1], outcome.word or ()
     if not _right_unrounded(model, table, word):
         return
     if len(word) == 1:
-        shown = readable(word, table.symbols)
-        raise TooCoarse(f"{numbers} is too coarse: rounded, the model is wrong on '{shown}' already; use more bits")
+        symbol = readable(word, table.symbols)
+        raise TooCoarse(f"{numbers} is too coarse: rounded, the model is wrong on '{symbol}' already; use more bits")
     if bool((states == states[0]).all()):
         raise TooCoarse(f"{numbers} is too coarse: every state is rounded to the same numbers; use more bits")
 

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from assay.certify.methods import by_exhaustion
 from assay.certify.runs import Candidate
 from assay.certify.search import Limits, OnStatus, SearchStatus
-from assay.certify.table import LEFT_OUT, TaskTable
+from assay.certify.table import TaskTable
 from assay.description import BadInput
 from assay.lab.execute import one_thread, tested_record
 from assay.models import read_model
@@ -22,7 +22,7 @@ from assay.models.skeleton import Architecture, Stack, StateChange
 from assay.numbers import Fixed, read_format
 from assay.rng import Rng
 from assay.spec import RunSpec
-from assay.tasks.probes import rows_of, short_lassos
+from assay.tasks.probes import rows_of
 from assay.tasks.task import IGNORE, Task
 
 STEPS = 1000  # of training, unless a proof is found before
@@ -68,34 +68,34 @@ def repair(
     description = Repaired(name=stack.name, parent=candidate.record.digest, model=stack, steps=steps)
     module: Any = description.build(*candidate.task.shape, Rng.seeded(0))
     module.load_state_dict(candidate.model.state_dict())
-    begin, taken = time.perf_counter(), 0
+    begin, count = time.perf_counter(), 0
     batch = _batches(candidate.task, table, description.longest)
     optimizer = torch.optim.AdamW(module.parameters(), lr=description.lr, weight_decay=0.0)
     with one_thread():
-        for taken in range(TRY_EVERY, steps + TRY_EVERY, TRY_EVERY):
+        for count in range(TRY_EVERY, steps + TRY_EVERY, TRY_EVERY):
             module.train()
-            for step in range(taken - TRY_EVERY, taken):
+            for step in range(count - TRY_EVERY, count):
                 optimizer.zero_grad()
                 _loss(module, *batch(step), noise).backward()
                 nn.utils.clip_grad_norm_(module.parameters(), 1.0)
                 optimizer.step()
-            on_status(SearchStatus(0, 0, steps - taken, time.perf_counter() - begin, "repair"))
+            on_status(SearchStatus(0, 0, steps - count, time.perf_counter() - begin, "repair"))
             result = by_exhaustion(module.eval(), table, limits, on_status=on_status)  # the model rounds by itself
             if result.outcome == "proved" and result.length is None:
                 break
         seconds = time.perf_counter() - begin
-        made = description.model_copy(update={"steps": taken}).plain()
-        spec = RunSpec(**candidate.record.spec | {"model": made})
-        record = tested_record(spec, module, taken, seconds, torch.device("cpu"))
+        model = description.model_copy(update={"steps": count}).plain()
+        spec = RunSpec(**candidate.record.spec | {"model": model})
+        record = tested_record(spec, module, count, seconds, torch.device("cpu"))
     return Candidate(module.eval(), stack, candidate.task, record, candidate.store)
 
 
 def _noise(numbers: str) -> float:
     """Two units of a fixed-point format."""
-    form = read_format(numbers)
-    if not isinstance(form, Fixed):
+    format = read_format(numbers)
+    if not isinstance(format, Fixed):
         raise BadInput(f"a network is repaired for a fixed-point format, as fixed:6.4; not for {numbers}")
-    return 2.0 ** (1 - form.fraction)
+    return 2.0 ** (1 - format.fraction)
 
 
 def _loss(module: Any, inputs: Tensor, targets: Tensor, noise: float) -> Tensor:
@@ -103,17 +103,17 @@ def _loss(module: Any, inputs: Tensor, targets: Tensor, noise: float) -> Tensor:
 
     A map that brings disturbed states together again reaches few of them, so that its closure ends.
     """
-    rows, logits, apart = len(inputs), [], inputs.new_zeros((), dtype=torch.float32)
+    rows, logits, distance = len(inputs), [], inputs.new_zeros((), dtype=torch.float32)
     state = module.initial_state(2 * rows)
     for position, token in enumerate(inputs.T):
         rng = Rng.seeded(position, "repair", "noise").rows(rows)
         output, state = module.step(token.repeat(2), state)
         logits.append(output)
         leaves = [leaf for leaf in pytree.tree_leaves(state) if leaf.is_floating_point()]
-        apart = apart + sum(((x[rows:] - x[:rows]) / noise).square().mean() for x in leaves) / len(leaves)
+        distance = distance + sum(((x[rows:] - x[:rows]) / noise).square().mean() for x in leaves) / len(leaves)
         state = pytree.tree_map(lambda x, rng=rng: _disturbed(x, rng, noise) if x.is_floating_point() else x, state)
     loss = nn.functional.cross_entropy(torch.cat(logits), targets.T.repeat(1, 2).flatten(), ignore_index=IGNORE)
-    return loss + ATTRACTION * apart / len(logits)
+    return loss + ATTRACTION * distance / len(logits)
 
 
 def _disturbed(x: Tensor, rng: Rng, noise: float) -> Tensor:
@@ -126,13 +126,12 @@ def _disturbed(x: Tensor, rng: Rng, noise: float) -> Tensor:
 def _batches(task: Task, table: TaskTable, longest: int) -> Callable[[int], tuple[Tensor, Tensor]]:
     """Inputs and targets of a step: random inputs of all lengths to `longest`, and lassos."""
     lengths = torch.tensor(task.lengths(1, longest))
-    words = [lasso.word(int(lengths[-1])) for lasso in short_lassos(len(task.symbols))]
-    lassos = rows_of(word for word in words if table.walk(word) != LEFT_OUT)
+    lassos = rows_of(lasso.word(int(lengths[-1])) for lasso in table.lassos())
 
     def batch(step: int) -> tuple[Tensor, Tensor]:
         rng = Rng.seeded(0, "repair", step)
-        chosen = lengths[rng.child("lengths").rows(ROWS).integers(1, len(lengths))[:, 0]]
-        inputs = task.inputs(chosen, rng.child("inputs").rows(ROWS), int(lengths[-1]))
+        row_lengths = lengths[rng.child("lengths").rows(ROWS).integers(1, len(lengths))[:, 0]]
+        inputs = task.inputs(row_lengths, rng.child("inputs").rows(ROWS), int(lengths[-1]))
         if len(lassos):
             inputs = torch.cat([inputs, lassos[rng.child("lassos").rows(ROWS).integers(1, len(lassos))[:, 0]]])
         return inputs, task.solve(inputs)

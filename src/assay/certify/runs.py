@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -14,16 +17,17 @@ from assay.certify.certificate import certificate
 from assay.certify.check import check
 from assay.certify.result import Result
 from assay.certify.seal import unsealed
-from assay.certify.statement import problem_of, require_valid
+from assay.certify.statement import problem_of, require_valid, sentence_of
 from assay.certify.table import TaskTable
 from assay.description import BadInput, in_one_line
 from assay.lab.execute import one_thread
-from assay.lab.weights import load_model
+from assay.lab.integrity import examine
+from assay.lab.weights import load_model, load_tensors
 from assay.models import named_model
 from assay.models.skeleton import Architecture
 from assay.record import Certified, Record, Store, write_synced
 from assay.rng import Rng
-from assay.spec import RunSpec
+from assay.spec import RunSpec, run_spec
 from assay.tasks import named_task
 from assay.tasks.task import Task
 
@@ -40,19 +44,23 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        seed = f", seed {self.record.seed}" if self.record else ""
-        return f"{self.architecture.name} on {self.task.kind}{seed}"
+        return run_name(self.record) if self.record else f"{self.architecture.name} on {self.task.kind}"
 
 
-def runs_of(store: Path, task: str | None) -> list[Record]:
+def run_name(record: Record) -> str:
+    """Which run this is, for people."""
+    return f"{record.model} on {record.task}, seed {record.seed} ({record.digest[:8]})"
+
+
+def runs_of(path: Path, task: str | None) -> list[Record]:
     """The runs of a store that have weights, all or those of one task."""
-    opened = Store.open(store)
-    records = [record for record in opened.records() if task is None or record.task == task]
-    kept = [record for record in records if opened.weights_file(record.digest)]
-    if not kept:
-        which = f" of {task}" if task else ""
-        raise BadInput(f"{store} has no run{which} with weights; run them with --weights all --again")
-    return kept
+    store = Store.open(path)
+    records = [record for record in store.records() if task is None or record.task == task]
+    records = [record for record in records if store.weights_file(record.digest)]
+    if not records:
+        of_task = f" of {task}" if task else ""
+        raise BadInput(f"{path} has no run{of_task} with weights; run them with --weights all --again")
+    return records
 
 
 def candidate_of(record: Record) -> Candidate:
@@ -61,22 +69,30 @@ def candidate_of(record: Record) -> Candidate:
 
 
 def module_candidate(path: str, task: str, weights: Path, options: dict[str, dict[str, Any]]) -> Candidate:
-    """A user's module with the weights of a safetensors file, or a named model."""
-    described, architecture = named_task(task, **options["task"]), named_model(path, **options["model"])
-    model = architecture.build(*described.shape, Rng.seeded(0, "initial"))
+    """A user's module with the weights of a safetensors file, or a named model; BadInput if it sees the future."""
+    description, architecture = named_task(task, **options["task"]), named_model(path, **options["model"])
+    model = architecture.build(*description.shape, Rng.seeded(0, "initial"))
     try:
-        model.load_state_dict(load_file(weights))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise BadInput(f"{weights} does not hold the weights of {path}: {in_one_line(error)}") from None
-    return Candidate(model.eval(), architecture, described)
+        tensors = load_file(weights)
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"cannot read the weights in {weights}: {str(error).splitlines()[0]}") from None
+    load_tensors(model, tensors, path)
+    examine(model, run_spec(description, architecture), torch.device("cpu"), modes=("eval",))
+    return Candidate(model.eval(), architecture, description)
 
 
 def certified(candidate: Candidate, table: TaskTable, result: Result, folder: Path) -> Certified:
-    """A result with its certificate in a folder; the checker has to agree."""
+    """A result with its certificate in a folder; the checker has to agree.
+
+    A search that came less far than an earlier one changes nothing: the earlier result is returned.
+    """
+    earlier = _earlier(candidate, table, result, folder)
+    if earlier is not None and _lengths(earlier) > _lengths(result):
+        return earlier
     if not result.has_certificate:
         return result.certified(table.symbols)
-    name = candidate.record.digest if candidate.record else candidate.architecture.name.replace(":", "-")
-    file = f"{name}-{result.method}-{result.numbers.replace(':', '-')}.certificate"
+    name = candidate.record.digest if candidate.record else f"{candidate.architecture.name}-{candidate.task.kind}"
+    file = f"{name}-{result.method}-{result.numbers}.certificate".replace(":", "-")
     data = certificate(result, candidate.model, candidate.architecture, candidate.task, table)
     write_synced(folder / file, data)
     problem = check_file(folder / file, own_module=True)[0]
@@ -86,21 +102,33 @@ def certified(candidate: Candidate, table: TaskTable, result: Result, folder: Pa
     return result.certified(table.symbols, file)
 
 
+def _earlier(candidate: Candidate, table: TaskTable, result: Result, folder: Path) -> Certified | None:
+    """The stored result of the same method, numbers and inputs, if its certificate is still there."""
+    for entry in candidate.record.certified if candidate.record else ():
+        if entry.certificate and (entry.method, entry.numbers) == (result.method, result.numbers):
+            with suppress(BadInput):
+                return entry if unsealed(folder / entry.certificate)[0]["left_out"] == table.note else None
+    return None
+
+
+def _lengths(result: Result | Certified) -> float:
+    """Up to which length the network is decided."""
+    if result.outcome == "refuted" or (result.outcome == "proved" and result.length is None):
+        return math.inf
+    return (result.length or 0) if result.outcome == "proved" else 0
+
+
 def check_file(path: Path, own_module: bool = False) -> tuple[str, str]:
     """Why a certificate does not hold (nothing, if it holds), and what it states in words.
 
     The code of a user's own module is run only with `own_module`.
     """
-    says, tensors = unsealed(path)
+    statement, tensors = unsealed(path)
     try:
-        require_valid(says, tensors, own_module)
+        require_valid(statement, tensors, own_module)
         with one_thread():
-            problem = problem_of(says, tensors) or check(says, tensors)
-        fixed, word = says["fixed"], says["word"]
-        machine = f"with its state rounded to fixed:{fixed[0]}.{fixed[1]} " if fixed else ""
-        right = "of every length" if says["length"] is None else f"up to {says['length']} tokens"
-        found = f"wrong on a word of {len(word)} tokens" if says["outcome"] == "refuted" else f"right on inputs {right}"
-        return problem, f"{says['model']['name']} {machine}is {found} of {says['task']['kind']}"
+            problem = problem_of(statement, tensors) or check(statement, tensors)
+        return problem, sentence_of(statement)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, ArithmeticError) as error:
         raise BadInput(f"{path} cannot be checked: {in_one_line(error)}") from None
 
@@ -110,6 +138,6 @@ def keep(candidate: Candidate, results: list[Certified]) -> None:
     record = candidate.record
     if record is None or candidate.store is None or not candidate.store.is_dir():
         return
-    new = {(result.method, result.numbers) for result in results}
-    kept = [result for result in record.certified if (result.method, result.numbers) not in new]
-    Store.create(candidate.store).add(record.model_copy(update={"certified": (*kept, *results)}))
+    keys = {(result.method, result.numbers) for result in results}
+    others = [result for result in record.certified if (result.method, result.numbers) not in keys]
+    Store.create(candidate.store).add(record.model_copy(update={"certified": (*others, *results)}))

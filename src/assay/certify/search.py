@@ -88,17 +88,17 @@ class PairSet:
 
     def _new(self, rows: Int[Tensor, "new width"]) -> Int[Tensor, "added"] | None:
         hashes, order = self._hashes(rows).sort(stable=True)
-        again = hashes[1:] == hashes[:-1]
-        if not torch.equal(rows[order[1:][again]], rows[order[:-1][again]]):
+        repeated = hashes[1:] == hashes[:-1]
+        if not torch.equal(rows[order[1:][repeated]], rows[order[:-1][repeated]]):
             return None
-        first = torch.cat([again.new_ones(1), ~again])
+        first = torch.cat([repeated.new_ones(1), ~repeated])
         hashes, places = hashes[first], order[first]
-        for known, numbers in self._runs:
-            near = torch.searchsorted(known, hashes).clamp_(max=len(known) - 1)
-            found = known[near] == hashes
-            if not torch.equal(self._rows[numbers[near[found]]], rows[places[found]]):
+        for run, numbers in self._runs:
+            nearest = torch.searchsorted(run, hashes).clamp_(max=len(run) - 1)
+            is_known = run[nearest] == hashes
+            if not torch.equal(self._rows[numbers[nearest[is_known]]], rows[places[is_known]]):
                 return None
-            hashes, places = hashes[~found], places[~found]
+            hashes, places = hashes[~is_known], places[~is_known]
         if len(places):
             self._append(rows, hashes, places)
         return places.sort().values
@@ -107,9 +107,9 @@ class PairSet:
         in_order, rank = places.sort()
         count = self.count + len(places)
         if count > len(self._rows):
-            room = torch.empty(2 * count, self._rows.shape[1], dtype=self._rows.dtype, device=self._rows.device)
-            room[: self.count] = self.rows
-            self._rows = room
+            storage = torch.empty(2 * count, self._rows.shape[1], dtype=self._rows.dtype, device=self._rows.device)
+            storage[: self.count] = self.rows
+            self._rows = storage
         self._rows[self.count : count] = rows[in_order]
         numbers = torch.empty_like(rank)
         numbers[rank] = torch.arange(self.count, count, device=rank.device)
@@ -166,42 +166,41 @@ def search(
         pairs.add(_pairs(codes, task_states))
     parents, chunk = _Parents(), CHUNK if machine.device.type == "cpu" else 16 * CHUNK
 
-    def ended(**how: object) -> Search:
+    def outcome(**fields: object) -> Search:
         rows = pairs.rows if machine.merges else torch.zeros(0, 1)
-        return Search(length, count, time.perf_counter() - begin, rows=rows, **how)  # type: ignore[arg-type]
+        return Search(length, count, time.perf_counter() - begin, rows=rows, **fields)  # type: ignore[arg-type]
 
     while len(codes) and length != longest:
         level: list[tuple[Tensor, Tensor]] = []
-        known = count
-        for place in range(0, len(codes), chunk):
-            on_status(SearchStatus(length, count, len(codes) - place, time.perf_counter() - begin))
+        first_number = count
+        for first in range(0, len(codes), chunk):
+            on_status(SearchStatus(length, count, len(codes) - first, time.perf_counter() - begin))
             if time.perf_counter() - begin > limits.seconds:
-                return ended(stopped=f"the limit of {limits.seconds:g} seconds")
+                return outcome(stopped=f"the limit of {limits.seconds:g} seconds")
             if count > limits.states:
-                return ended(stopped=f"the limit of {limits.states:,} pairs")
-            here = slice(place, place + chunk)
-            following = table.moves[task_states[here]].flatten()
-            kept = (following != LEFT_OUT).nonzero()[:, 0]
-            if not len(kept):
+                return outcome(stopped=f"the limit of {limits.states:,} pairs")
+            next_states = table.moves[task_states[first : first + chunk]].flatten()
+            inside = (next_states != LEFT_OUT).nonzero()[:, 0]
+            if not len(inside):
                 continue
-            from_, token, following = kept // symbols + place, kept % symbols + 1, following[kept]
-            logits, successors = machine.step(codes[from_], token)
-            bad = wrong(logits, table.answers[following]).nonzero()
-            if len(bad):
-                first = int(bad[0])
-                return ended(word=(*parents.word(int(numbers[from_[first]])), int(token[first])))
+            origins, tokens, next_states = inside // symbols + first, inside % symbols + 1, next_states[inside]
+            logits, next_codes = machine.step(codes[origins], tokens)
+            errors = wrong(logits, table.answers[next_states]).nonzero()
+            if len(errors):
+                row = int(errors[0])
+                return outcome(word=(*parents.word(int(numbers[origins[row]])), int(tokens[row])))
             if machine.merges:
-                new = pairs.add(_pairs(successors, following))
-                from_, token, successors, following = from_[new], token[new], successors[new], following[new]
-            parents.add(numbers[from_], token)
-            level.append((successors, following))
-            count += len(following)
+                new = pairs.add(_pairs(next_codes, next_states))
+                origins, tokens, next_codes, next_states = origins[new], tokens[new], next_codes[new], next_states[new]
+            parents.add(numbers[origins], tokens)
+            level.append((next_codes, next_states))
+            count += len(next_states)
         if not level:
-            return ended(closed=True)
+            return outcome(closed=True)
         codes, task_states = (torch.cat(parts) for parts in zip(*level, strict=True))
-        numbers = torch.arange(known, count, device=machine.device)
+        numbers = torch.arange(first_number, count, device=machine.device)
         length += 1
-    return ended(closed=not len(codes))
+    return outcome(closed=not len(codes))
 
 
 def _pairs(codes: Int[Tensor, "rows numbers"], task_states: Int[Tensor, "rows"]) -> Int[Tensor, "rows width"]:

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from assay.description import BadInput
 from assay.tasks.automaton import Machine
+from assay.tasks.probes import short_lassos
 from assay.tasks.task import DEAD, IGNORE, Task
+from assay.tasks.words import Lasso
 
 LEFT_OUT = -1  # a move to a prefix outside of the task's domain
 LENGTHS = 64  # lengths that are compared to find a period in `Task.fits`
@@ -37,12 +39,28 @@ class TaskTable:
 
     def walk(self, tokens: tuple[int, ...]) -> int:
         """The state after a word, or LEFT_OUT."""
-        state = 0
-        for token in tokens:
-            state = int(self.moves[state, token - 1])
-            if state == LEFT_OUT:
-                break
-        return state
+        return _walk(self.moves.tolist(), 0, tokens)
+
+    def lassos(self) -> list[Lasso]:
+        """The short lassos without a prefix that is left out, however often the loop repeats."""
+        moves = self.moves.tolist()
+
+        def stays_inside(lasso: Lasso) -> bool:
+            state, visited = _walk(moves, 0, lasso.access), set[int]()
+            while state != LEFT_OUT and state not in visited:
+                visited.add(state)
+                state = _walk(moves, state, lasso.loop)
+            return state != LEFT_OUT
+
+        return short_lassos(len(self.symbols), lambda lassos: [lasso for lasso in lassos if stays_inside(lasso)])
+
+
+def _walk(moves: list[list[int]], state: int, tokens: tuple[int, ...]) -> int:
+    for token in tokens:
+        if state == LEFT_OUT:
+            break
+        state = moves[state][token - 1]
+    return state
 
 
 def table_of(task: Task, dead: bool = False) -> TaskTable:
@@ -81,16 +99,16 @@ def _with_lengths(
     first, period = min(patterns, key=sum)
     count = first + period
     # State 0 stands for the empty word too, where nothing is demanded: with first = 0 it returns at length `period`.
-    following = torch.tensor([*range(1, count), first])
-    asked = torch.tensor([fits[n] if n else first == 0 and fits[period] for n in range(count)])
-    numbered = moves[:, None, :] * count + following[:, None]
+    successors = torch.tensor([*range(1, count), first])
+    has_question = torch.tensor([fits[n] if n else first == 0 and fits[period] for n in range(count)])
+    numbered = moves[:, None, :] * count + successors[:, None]
     product = torch.where(moves[:, None, :] == LEFT_OUT, LEFT_OUT, numbered).flatten(0, 1)
-    demanded = torch.where(asked, answers[:, None], IGNORE).flatten()
+    demanded = torch.where(has_question, answers[:, None], IGNORE).flatten()
     order = torch.arange(len(product))
     order[[0, start * count]] = order[[start * count, 0]]  # exchange, so that the start is state 0
     renamed = torch.where(product == LEFT_OUT, LEFT_OUT, order[product.clamp(min=0)])[order]
-    shown = ", ".join(str(n) for n in range(1, 3 * count + 8) if fits[n])
-    return renamed, demanded[order], f"{shown} and so on"
+    lengths = ", ".join(str(n) for n in range(1, 3 * count + 8) if fits[n])
+    return renamed, demanded[order], f"{lengths} and so on"
 
 
 def _reachable(moves: Tensor, answers: Tensor, start: int) -> tuple[Tensor, Tensor]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from assay.description import BadInput
-from assay.extract.learning import named
-from assay.extract.machines import Word, outside_state
+from assay.extract.machines import Word, named, outside_state
 from assay.extract.picture import COLOURS, MOST_SYMBOLS, Graph
-from assay.extract.self_modifying import SelfModifying
+from assay.extract.programs import SelfModifying
 from assay.tasks.automaton import Machine
 from assay.tasks.task import IGNORE, Task
 
@@ -24,9 +23,9 @@ def graph_of(machine: Machine, task: Task, wrong: Word = ()) -> Graph:
     colour = _colours(sorted(set(answers) - {IGNORE}))
     arrows: dict[tuple[int, int], list[str]] = {}
     for state in states:
-        for symbol, after in zip(task.symbols, machine.moves[state].tolist(), strict=True):
-            if after != outside:
-                arrows.setdefault((number[state], number[after]), []).append(symbol)
+        for symbol, successor in zip(task.symbols, machine.moves[state].tolist(), strict=True):
+            if successor != outside:
+                arrows.setdefault((number[state], number[successor]), []).append(symbol)
     return Graph(
         names=[f"q{i}" for i in range(len(states))],
         texts=[named(answer, task) for answer in answers],
@@ -41,17 +40,17 @@ def graph_of(machine: Machine, task: Task, wrong: Word = ()) -> Graph:
     )
 
 
-def programs_graph(found: SelfModifying) -> Graph:
+def programs_graph(automaton: SelfModifying) -> Graph:
     """Programs with the answer to each symbol on the arrow: `symbol / answer`."""
-    task = found.task
+    task = automaton.task
     _check_symbols(task)
     arrows: dict[tuple[int, int], list[str]] = {}
-    for number, program in enumerate(found.programs):
+    for number, program in enumerate(automaton.programs):
         for symbol, move, answer in zip(task.symbols, program.moves, program.answers, strict=True):
             if move is not None:
-                shown = "" if answer is None or answer == IGNORE else f" / {named(answer, task)}"
-                arrows.setdefault((number, move), []).append(f"{symbol}{shown}")
-    tables = [program.answers for program in found.programs]
+                suffix = "" if answer is None or answer == IGNORE else f" / {named(answer, task)}"
+                arrows.setdefault((number, move), []).append(f"{symbol}{suffix}")
+    tables = [program.answers for program in automaton.programs]
     colour = dict(zip(dict.fromkeys(tables), COLOURS[1:] * len(tables), strict=False))
     meanings = [
         (fill, f"answers {_listed(table, task)} to {', '.join(task.symbols)}") for table, fill in colour.items()
@@ -85,8 +84,8 @@ def _path(machine: Machine, word: Word, number: dict[int, int]) -> set[tuple[int
     """The arrows that a word takes."""
     state, arrows = machine.start, set()
     for token in word:
-        after = int(machine.moves[state, token - 1])
-        if state in number and after in number:
-            arrows.add((number[state], number[after]))
-        state = after
+        successor = int(machine.moves[state, token - 1])
+        if state in number and successor in number:
+            arrows.add((number[state], number[successor]))
+        state = successor
     return arrows

@@ -1,20 +1,19 @@
-"""Moore machines: their minimal form, their difference, and the part of a task that a network can be held to."""
+"""Moore machines: their minimal form, their difference, and their tables as JSON data."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from assay.rng import Rng
 from assay.tasks.automaton import Machine
-from assay.tasks.task import DEAD, IGNORE, PAD, Task
+from assay.tasks.task import IGNORE, Task
 
 Word = tuple[int, ...]  # tokens
-DRAWN = 512  # inputs that are drawn to see whether training shows dead prefixes
 
 
 # -- the minimal form ----------------------------------------------------------------------------------------------
@@ -57,8 +56,8 @@ def _as_numbers(values: Iterable[Hashable]) -> Int[Tensor, "values"]:
 
 def _first(classes: Int[Tensor, "states"]) -> list[int]:
     """The first state of each class."""
-    listed = classes.tolist()
-    return [listed.index(c) for c in range(max(listed) + 1)]
+    numbers = classes.tolist()
+    return [numbers.index(c) for c in range(max(numbers) + 1)]
 
 
 def _numbered(machine: Machine, start: int) -> Machine:
@@ -80,80 +79,41 @@ def difference(one: Machine, other: Machine) -> Word | None:
     The empty word is not asked, and an answer of IGNORE in either machine means that there is no question.
     """
     pairs: deque[tuple[tuple[int, int], Word]] = deque([((one.start, other.start), ())])
-    seen = {(one.start, other.start)}
+    visited = {(one.start, other.start)}
     while pairs:
         (p, q), word = pairs.popleft()
-        for symbol, after in enumerate(zip(one.moves[p].tolist(), other.moves[q].tolist(), strict=True)):
-            answers = int(one.outputs[after[0]]), int(other.outputs[after[1]])
+        for symbol, successors in enumerate(zip(one.moves[p].tolist(), other.moves[q].tolist(), strict=True)):
+            answers = int(one.outputs[successors[0]]), int(other.outputs[successors[1]])
             longer = (*word, symbol + 1)
             if IGNORE not in answers and answers[0] != answers[1]:
                 return longer
-            if after not in seen:
-                seen.add(after)
-                pairs.append((after, longer))
+            if successors not in visited:
+                visited.add(successors)
+                pairs.append((successors, longer))
     return None
 
 
-# -- what a network can be held to ---------------------------------------------------------------------------------
-
-
-class Questions:
-    """The questions of a task that a network can be held to: the others are answered by IGNORE.
-
-    If no drawn input has a dead prefix, training shows none, so a word with a dead prefix is outside of the domain. A
-    task that asks at the end has questions at the lengths of its inputs only.
-    """
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.dead = task.answers.index(DEAD) if DEAD in task.answers else None
-        self.at_the_end = task.answer_positions == "at the end"
-        if self.dead is not None and self._drawn(self.dead):
-            self.dead = None
-
-    def _drawn(self, answer: int) -> bool:
-        """Whether an input of training has this answer."""
-        rows = Rng.seeded(0, "questions").rows(DRAWN)
-        lengths = torch.tensor(self.task.lengths(*self.task.train_lengths))
-        chosen = lengths[rows.child("lengths").integers(1, len(lengths))[:, 0]]
-        return bool(self.task.solve(self.task.inputs(chosen, rows.child("inputs"))).eq(answer).any())
-
-    @property
-    def domain(self) -> str:
-        """Which words are asked, as part of a sentence."""
-        lengths = ", at lengths that the task has" if self.at_the_end else ""
-        dead = " without a dead prefix (training shows none)" if self.dead is not None else ""
-        return f"all words{dead}{lengths}"
-
-    def targets(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-        """The task's answer to every prefix; IGNORE outside of the domain and at padding."""
-        answers = self.task.answer(inputs)
-        inside = inputs != PAD
-        if self.dead is not None:
-            inside &= (answers == self.dead).cumsum(1) == 0
-        if self.at_the_end:
-            inside &= torch.tensor([self.task.fits(n + 1) for n in range(inputs.shape[1])])
-        return answers.where(inside, IGNORE)
-
-    @property
-    def machine(self) -> Machine | None:
-        """The task's own minimal automaton on the domain; None for a task without one, such as a counter."""
-        own = getattr(self.task, "machine", None)
-        if own is None:
-            return None
-        outputs = own.outputs
-        if self.dead is None:
-            return minimal(own, int(outputs[own.start]))
-        outside = len(own.moves)
-        dead = torch.cat([outputs == self.dead, torch.tensor([True])])
-        moves = torch.cat([own.moves, torch.full_like(own.moves[:1], outside)])
-        moves = torch.where(dead[moves] | dead[:, None], outside, moves)
-        outputs = torch.cat([outputs, torch.tensor([IGNORE])]).masked_fill(dead, IGNORE)
-        return minimal(Machine(moves, outputs, own.start), int(own.outputs[own.start]))
+# -- tables -------------------------------------------------------------------------------------------------------
 
 
 def outside_state(machine: Machine) -> int | None:
     """The state that stands for all words outside of the domain: it has no question and is never left."""
     stays = (machine.moves == torch.arange(len(machine.moves))[:, None]).all(1)
-    found = (stays & (machine.outputs == IGNORE)).nonzero().flatten().tolist()
-    return int(found[0]) if found else None
+    states = (stays & (machine.outputs == IGNORE)).nonzero().flatten().tolist()
+    return int(states[0]) if states else None
+
+
+def table(machine: Machine, task: Task) -> dict[str, Any]:
+    """A machine as JSON data: moves by state and symbol, answers by state (none: no question)."""
+    return {
+        "symbols": list(task.symbols),
+        "start": machine.start,
+        "moves": machine.moves.tolist(),
+        "answers": [named(answer, task) for answer in machine.outputs.tolist()],
+        "outside": outside_state(machine),
+    }
+
+
+def named(answer: int, task: Task) -> str:
+    """The name of an answer; empty where there is no question."""
+    return "" if answer == IGNORE else "NaN" if answer < 0 else task.answers[answer]

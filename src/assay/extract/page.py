@@ -6,19 +6,21 @@ import csv
 import io
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-from assay.analysis.titles import MODELS, task_title
+from assay.analysis.titles import MODELS as MODEL_TITLES
+from assay.analysis.titles import task_title
 from assay.description import BadInput
 from assay.extract.graphs import graph_of, programs_graph
-from assay.extract.learning import Learned, named, table
-from assay.extract.machines import difference, outside_state
+from assay.extract.learned import Learned
+from assay.extract.machines import difference, named, outside_state, table
 from assay.extract.picture import Graph, draw, png
-from assay.extract.self_modifying import PARTS, SelfModifying
+from assay.extract.programs import PARTS, SelfModifying
+from assay.models.registry import MODELS
 from assay.record import Record
 from assay.report.page import Page
 from assay.tasks.automaton import Dfa, Machine
@@ -51,17 +53,29 @@ class Extraction:
     @property
     def title(self) -> str:
         record = self.record
-        model = MODELS.get(record.model, record.model).removeprefix("the ")
+        model = MODEL_TITLES.get(record.model, record.model).removeprefix("the ")
         return f"The automaton of {model} on {task_title(record.spec['task'])}, seed {record.seed}"
 
+    @property
+    def folder(self) -> str:
+        """A name for the folder of its page, valid on every file system."""
+        record = self.record
+        return f"automaton-{record.task}-{record.model}-{record.seed}".replace(":", "-")
+
+    @property
+    def run_task(self) -> str | None:
+        """The command that trains the same model on the learned automaton; None if that is not a task."""
+        dfa, model = own_task(self.learned), self.record.model.removesuffix("-repaired")
+        return None if dfa is None else run_command(dfa, model if model in MODELS.entries or ":" in model else "MODEL")
+
     def plain(self) -> dict[str, Any]:
-        own = own_task(self.learned)
+        dfa = own_task(self.learned)
         return {
             "run": self.record.digest,
             "automaton": self.learned.plain(),
             "self_modifying": self.programs and self.programs.plain(),
-            "task": own and own.plain(),
-            "run_task": own and run_command(own),
+            "task": dfa and dfa.plain(),
+            "run_task": self.run_task,
         }
 
 
@@ -85,18 +99,18 @@ def accepted(task: Task) -> int:
     return task.answers.index("1") if "1" in task.answers else len([a for a in task.answers if a != "dead"]) - 1
 
 
-def run_command(task: Dfa) -> str:
+def run_command(task: Dfa, model: str) -> str:
     """The command that trains a model on this task."""
     options = {"alphabet": task.alphabet, "table": task.table, "accept": task.accept}
     pairs = [f"--set {shlex.quote(f'task.{name}={json.dumps(value)}')}" for name, value in options.items()]
-    return f"assay run dfa {' '.join(pairs)} --model srwm"
+    return f"assay run dfa {' '.join(pairs)} --model {model}"
 
 
-def write(found: Extraction, folder: Path) -> list[Path]:
+def write(extraction: Extraction, folder: Path) -> list[Path]:
     """Write the page, pictures, tables and the task; returns the files."""
-    learned, task = found.learned, found.learned.task
-    page = Page(found.title, ABOUT)
-    page.facts(_facts(found))
+    learned, task = extraction.learned, extraction.learned.task
+    page = Page(extraction.title, ABOUT)
+    page.facts(_facts(extraction))
     wrong = learned.difference.word if learned.difference else ()
     _picture(
         page,
@@ -108,38 +122,38 @@ def write(found: Extraction, folder: Path) -> list[Path]:
     )
     page.table("", *_states(learned.machine, task))
     _target(page, learned)
-    if found.programs is not None:
-        _programs(page, found.programs)
-    own = own_task(learned)
-    if own is not None:
+    if extraction.programs is not None:
+        _programs(page, extraction.programs)
+    dfa = own_task(learned)
+    if dfa is not None:
         answer = task.answers[accepted(task)]
-        page.words("The automaton as a task", f"Its language is the words with the answer {answer}: {run_command(own)}")
-        page.files["task.json"] = json.dumps(own.plain(), indent=1)
-    page.files["table.json"] = json.dumps(found.plain(), indent=1)
+        text = f"Its language is the words with the answer {answer}: {extraction.run_task}"
+        page.words("The automaton as a task", text)
+        page.files["task.json"] = json.dumps(dfa.plain(), indent=1)
+    page.files["table.json"] = json.dumps(extraction.plain(), indent=1)
     page.files["table.csv"] = _csv(*_states(learned.machine, task, most=None))
-    if found.programs is not None:
-        page.files["programs.csv"] = _csv(*_program_rows(found.programs, most=None))
+    if extraction.programs is not None:
+        page.files["programs.csv"] = _csv(*_program_rows(extraction.programs, most=None))
     return page.save(folder)
 
 
-def _facts(found: Extraction) -> list[str]:
-    learned, record = found.learned, found.record
+def _facts(extraction: Extraction) -> list[str]:
+    learned, record = extraction.learned, extraction.record
     facts = [f"The network: {learned.statement}."]
     if learned.limit:
         facts.append(f"The search ended early: {learned.limit}. The picture shows the last machine before that.")
-    if found.programs is not None:
-        facts.append(f"Self-modifying automaton: {found.programs.statement}.")
+    if extraction.programs is not None:
+        facts.append(f"Self-modifying automaton: {extraction.programs.statement}.")
     facts.append(
         f"Run {record.digest}: {record.verdict} after {record.steps:,} steps, {record.parameters:,} parameters."
     )
-    return [*facts, f"Made by: {found.command}"]
+    return [*facts, f"Made by: {extraction.command}"]
 
 
-def _picture(page: Page, name: str, graph: Any, heading: str, text: str) -> None:
+def _picture(page: Page, name: str, graph: Callable[[], Graph], heading: str, text: str) -> None:
     """A picture, or in its place why there is none."""
     try:
-        shown: Graph = graph()
-        svg = draw(shown)
+        svg = draw(graph())
     except BadInput as error:
         page.words(heading, f"{text} No picture: {error}.")
     else:
@@ -162,38 +176,39 @@ def _states(machine: Machine, task: Task, most: int | None = MOST_ROWS) -> tuple
     plain, outside = table(machine, task), outside_state(machine)
     name = {state: f"q{i}" for i, state in enumerate(q for q in range(len(machine.moves)) if q != outside)}
     rows = [
-        [name[state], plain["answers"][state] or "-", *(name.get(after, "outside") for after in moves)]
+        [name[state], plain["answers"][state] or "-", *(name.get(successor, "outside") for successor in moves)]
         for state, moves in enumerate(plain["moves"])
         if state != outside
     ]
     return ["state", "answer", *task.symbols], rows[:most]
 
 
-def _programs(page: Page, found: SelfModifying) -> None:
-    _picture(page, "programs", lambda: programs_graph(found), "The self-modifying automaton", PROGRAMS)
-    behaviours = found.behaviours
-    told = f" Strings tell {behaviours} of them apart." if behaviours is not None else ""
+def _programs(page: Page, automaton: SelfModifying) -> None:
+    _picture(page, "programs", lambda: programs_graph(automaton), "The self-modifying automaton", PROGRAMS)
+    behaviours = automaton.behaviours
+    note = f" Strings tell {behaviours} of them apart." if behaviours is not None else ""
     page.table(
         "Programs",
-        *_program_rows(found),
-        f"{found.statement}. The matrices of all {found.matrices:,} strings up to length {found.clustered_to} "
-        f"({found.domain}) make {len(found.programs)} programs; the threshold is {found.threshold:.2f}, and the two "
-        f"nearest programs are {_number(found.gap)} apart.{told} After {100 * found.followed:.0f} % of the longest "
-        "strings, the network's matrix is nearest to the program that the automaton is in. Changed: the distance from "
-        "the initial matrix, as a share of its norm. Spread: the mean distance of its matrices from their mean.",
+        *_program_rows(automaton),
+        f"{automaton.statement}. The matrices of all {automaton.matrices:,} strings up to length "
+        f"{automaton.clustered_to} ({automaton.domain}) make {len(automaton.programs)} programs; the threshold is "
+        f"{automaton.threshold:.2f}, and the two nearest programs are {_number(automaton.gap)} apart.{note} After "
+        f"{100 * automaton.followed:.0f} % of the longest strings, the network's matrix is nearest to the program that "
+        "the automaton is in. Changed: the distance from the initial matrix, as a share of its norm. Spread: the mean "
+        "distance of its matrices from their mean.",
     )
-    if 1 < len(found.programs) <= 12:
-        names = [f"W{i}" for i in range(len(found.programs))]
+    if 1 < len(automaton.programs) <= 12:
+        names = [f"W{i}" for i in range(len(automaton.programs))]
         page.table(
             "Distances between programs",
             ["", *names],
-            [[name, *(f"{x:.2f}" for x in row)] for name, row in zip(names, found.distances.tolist(), strict=True)],
+            [[name, *(f"{x:.2f}" for x in row)] for name, row in zip(names, automaton.distances.tolist(), strict=True)],
             "Between the mean matrices.",
         )
     page.table(
         "Programs by length",
         ["length", "strings", "programs"],
-        [[str(n), f"{strings:,}", str(programs)] for n, strings, programs in found.growth],
+        [[str(n), f"{strings:,}", str(programs)] for n, strings, programs in automaton.growth],
         "How many programs the strings up to each length need, from these strings alone.",
     )
 
@@ -202,10 +217,10 @@ def _number(value: float) -> str:
     return f"{value:.2f}" if value < float("inf") else "-"
 
 
-def _program_rows(found: SelfModifying, most: int | None = MOST_ROWS) -> tuple[list[str], list[list[str]]]:
-    task = found.task
+def _program_rows(automaton: SelfModifying, most: int | None = MOST_ROWS) -> tuple[list[str], list[list[str]]]:
+    task = automaton.task
     rows = []
-    for number, program in enumerate(found.programs[:most]):
+    for number, program in enumerate(automaton.programs[:most]):
         cells = [
             "?" if move is None else f"{'' if answer is None else named(answer, task)} -> W{move}"
             for move, answer in zip(program.moves, program.answers, strict=True)

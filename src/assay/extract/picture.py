@@ -128,9 +128,9 @@ def _order(graph: Graph) -> list[int]:
         improved = False
         for i, j in combinations(range(1, count), 2):
             order[i], order[j] = order[j], order[i]
-            now = cost(order)
-            if now < best:
-                best, improved = now, True
+            new_cost = cost(order)
+            if new_cost < best:
+                best, improved = new_cost, True
             else:
                 order[i], order[j] = order[j], order[i]
     return order
@@ -144,11 +144,11 @@ def _curves(graph: Graph, places: list[Point]) -> dict[tuple[int, int], Curve]:
 
     Two arrows between the same states both bend to their left, so that they are apart.
     """
-    chosen: dict[tuple[int, int], Curve] = {}
-    taken: list[Point] = []
+    curves: dict[tuple[int, int], Curve] = {}
+    occupied: list[Point] = []
     for pair in graph.arrows:
         if pair[0] == pair[1]:
-            chosen[pair] = _loop(places[pair[0]], pair[0] == graph.start)
+            curves[pair] = _loop(places[pair[0]], pair[0] == graph.start)
             continue
         both, others = pair[::-1] in graph.arrows, [place for i, place in enumerate(places) if i not in pair]
         p, q = places[pair[0]], places[pair[1]]
@@ -160,11 +160,11 @@ def _curves(graph: Graph, places: list[Point]) -> dict[tuple[int, int], Curve]:
             cost = 0.1 * abs(bend) + (40.0 if both and bend < 0 else 0.0)
             cost += sum(30.0 for point in points for place in others if math.dist(point, place) < RADIUS + 9)
             if not both:
-                cost += sum(1.5 for point in points[3:-3] for other in taken if math.dist(point, other) < 11)
+                cost += sum(1.5 for point in points[3:-3] for other in occupied if math.dist(point, other) < 11)
             choices.append((cost, len(choices), curve))
-        chosen[pair] = min(choices, key=lambda choice: choice[:2])[2]
-        taken += [chosen[pair].at(i / 16) for i in range(3, 14)]
-    return chosen
+        curves[pair] = min(choices, key=lambda choice: choice[:2])[2]
+        occupied += [curves[pair].at(i / 16) for i in range(3, 14)]
+    return curves
 
 
 def _loop(place: Point, at_start: bool) -> Curve:

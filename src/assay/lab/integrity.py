@@ -30,6 +30,7 @@ ROWS = 4  # of a batch: after a cut, half of them get other tokens, half get pad
 SHORT = 8  # tokens of the shortest batch
 # The largest relative change that may be rounding: a kernel may sum in another order, and an FFT rounds everywhere.
 ROUNDING = 1024 * torch.finfo(torch.float32).eps
+MODES = ("eval", "train")
 SHRINKS = 1e-3  # a change by rounding shrinks at least so much in float64
 
 
@@ -78,9 +79,9 @@ def examine_untrained(specs: Sequence[RunSpec], device: torch.device) -> None:
     examiner.examine()
 
 
-def examine(module: nn.Module, spec: RunSpec, device: torch.device) -> str:
+def examine(module: nn.Module, spec: RunSpec, device: torch.device, modes: Sequence[str] = MODES) -> str:
     """Raise BadInput if a user's own module is not causal; returns what could not be examined and why, or nothing."""
-    return "" if is_built_in(spec.model) else Examiner(module, spec, device).examine()
+    return "" if is_built_in(spec.model) else Examiner(module, spec, device).examine(modes)
 
 
 def _longest(spec: RunSpec) -> int:
@@ -140,15 +141,16 @@ class Examiner:
 
     # -- comparisons ---------------------------------------------------------------------------------------------------
 
-    def examine(self) -> str:
-        """Compare outputs at several lengths in both modes; returns which modes could not be examined and why.
+    def examine(self, modes: Sequence[str] = MODES) -> str:
+        """Compare outputs at several lengths; returns which modes could not be examined and why.
 
         The `train` mode is used at the lengths of training only.
         """
         skipped: dict[str, str] = {}
         lengths = _lengths(self.spec, self.device)
         trained = [length for length in lengths if length <= self.spec.training.lengths[1]]
-        for mode, length in [*(("eval", n) for n in lengths), *(("train", n) for n in trained)]:
+        cases = [(mode, length) for mode in modes for length in (lengths if mode == "eval" else trained)]
+        for mode, length in cases:
             try:
                 self._examine_batch(self.inputs(length), mode == "train")
             except (BadInput, torch.OutOfMemoryError):

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from assay.description import BadInput, in_one_line, suggestion
+from assay.description import BadInput, suggestion
 from assay.lab.stacking import build_module
 from assay.record import Record, Store, Verdict, write_synced
 from assay.spec import RunSpec
@@ -46,11 +46,17 @@ def load_model(record: Record, store: Path | str | None = None) -> nn.Module:
     The weights are read from `store`, by default from the store that the record came from.
     """
     module = build_module(RunSpec(**record.spec), torch.device("cpu"))
-    try:
-        module.load_state_dict(tensors_of(record, store))
-    except RuntimeError as error:
-        raise BadInput(f"the stored weights are not those of {record.model}: {in_one_line(error)}") from None
+    load_tensors(module, tensors_of(record, store), record.model)
     return module.eval()
+
+
+def load_tensors(module: nn.Module, tensors: dict[str, Tensor], model: str) -> None:
+    """Give a module its weights; BadInput says what does not fit the model."""
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        difference = str(error).splitlines()[-1].strip()  # the lines before say that there are differences
+        raise BadInput(f"the weights are not those of {model}: {difference}") from None
 
 
 def tensors_of(record: Record, store: Path | str | None = None) -> dict[str, Tensor]:

@@ -32,7 +32,11 @@ def named_model(name: str, /, **options: Any) -> Architecture:
         if option not in parameters:
             raise BadInput(f"{name} has no option '{option}'{suggestion(option, (*parameters, 'state'))}")
     model: Architecture = recipe(**options)
-    return model.model_copy(update={"state": StateChange(**state)}) if state else model
+    if not state:
+        return model
+    if not isinstance(state, (dict, StateChange)):
+        raise BadInput(f'state = {state!r} is not valid: write it as {{"numbers": "fixed:2.4"}} or {{"noise": 0.1}}')
+    return model.model_copy(update={"state": StateChange(**state) if isinstance(state, dict) else state})
 
 
 def read_model(data: Any) -> Any:

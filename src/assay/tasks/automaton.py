@@ -152,9 +152,9 @@ class Dfa(RegularTask):
 
     kind: ClassVar[str] = "dfa"
     example: ClassVar[dict[str, Any]] = {"alphabet": "ab", "table": ((0, 1), (1, 0)), "accept": (1,)}
-    alphabet: Annotated[str, Field(min_length=1)]
-    table: tuple[tuple[int, ...], ...]
-    accept: tuple[int, ...]
+    alphabet: Annotated[str, Field(min_length=1, description="the symbols, one letter each")]
+    table: Annotated[tuple[tuple[int, ...], ...], Field(description="the next state, by state and symbol")]
+    accept: Annotated[tuple[int, ...], Field(description="the states whose answer is 1")]
 
     @model_validator(mode="after")
     def _complete(self) -> Dfa:
@@ -192,8 +192,8 @@ class Regex(RegularTask):
 
     kind: ClassVar[str] = "regex"
     example: ClassVar[dict[str, Any]] = {"pattern": "(a|b)*abb"}
-    pattern: Annotated[str, Field(min_length=1)]
-    alphabet: str = ""  # symbols in addition to those of the pattern
+    pattern: Annotated[str, Field(min_length=1, description="the regular expression")]
+    alphabet: Annotated[str, Field(description="symbols in addition to those of the pattern")] = ""
 
     @model_validator(mode="after")
     def _compiles(self) -> Regex:

@@ -101,7 +101,7 @@ class Shuffle(Task):
     """
 
     kind: ClassVar[str] = "shuffle"
-    k: Annotated[int, Field(ge=1, le=4)] = 2
+    k: Annotated[int, Field(ge=1, le=4, description="bracket types")] = 2
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -239,9 +239,12 @@ class BoundedDyck(Task):
     answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
     train_lengths: ClassVar[tuple[int, int]] = (20, 100)
-    k: Annotated[int, Field(ge=1, le=4)] = 2
-    depth: Annotated[int, Field(ge=1, le=8)] = 2
-    negatives: Literal["corrupted", "count-balanced"] = "corrupted"
+    k: Annotated[int, Field(ge=1, le=4, description="bracket types")] = 2
+    depth: Annotated[int, Field(ge=1, le=8, description="the largest depth D of a word")] = 2
+    negatives: Annotated[
+        Literal["corrupted", "count-balanced"],
+        Field(description="how inputs that are not words are made: corrupted or count-balanced"),
+    ] = "corrupted"
 
     @model_validator(mode="after")
     def _small(self) -> BoundedDyck:

@@ -113,7 +113,7 @@ class EqualityRandom(Equality):
     """
 
     kind: ClassVar[str] = "equality-random"
-    alphabet: Annotated[int, Field(ge=2, le=2**20)] = 2
+    alphabet: Annotated[int, Field(ge=2, le=2**20, description="number of symbols")] = 2
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         x, y = (self.half(lengths, rng.child(name), width) for name in "xy")
@@ -132,7 +132,7 @@ class EqualityOne(Equality):
     """
 
     kind: ClassVar[str] = "equality-one"
-    alphabet: Annotated[int, Field(ge=2, le=2**20)] = 1024
+    alphabet: Annotated[int, Field(ge=2, le=2**20, description="number of symbols")] = 1024
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         x = self.half(lengths, rng.child("x"), width)
@@ -158,7 +158,7 @@ class EqualityNcp(TwoStrings):
     """
 
     kind: ClassVar[str] = "equality-ncp"
-    alphabet: Annotated[int, Field(ge=2, le=2**20)] = 1024
+    alphabet: Annotated[int, Field(ge=2, le=2**20, description="number of symbols")] = 1024
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ class Disjointness(Decision):
     """
 
     kind: ClassVar[str] = "disjointness"
-    alphabet: Literal[2] = 2
+    alphabet: Annotated[Literal[2], Field(description="number of symbols; always 2")] = 2
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
         meets = ((self.partner(inputs) == 2) & (inputs == 2)).cumsum(1) > 0

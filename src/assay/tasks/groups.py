@@ -51,7 +51,7 @@ class Cyclic(WordProblem):
     """
 
     kind: ClassVar[str] = "cyclic"
-    n: Annotated[int, Field(ge=2, le=1024)] = 3
+    n: Annotated[int, Field(ge=2, le=1024, description="the symbols are 0 to n - 1")] = 3
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class Group(WordProblem):
 
     kind: ClassVar[str] = "group"
     example: ClassVar[dict[str, Any]] = {"table": ((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0))}
-    table: Table
+    table: Annotated[Table, Field(description="table[a][b] is the product of the elements a and b")]
 
     @model_validator(mode="after")
     def _is_a_group(self) -> Group:

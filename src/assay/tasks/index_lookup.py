@@ -28,8 +28,8 @@ class IndexLookup(Task):
 
     kind: ClassVar[str] = "index-lookup"
     answer_positions: ClassVar[Literal["everywhere", "at the end"]] = "at the end"
-    alphabet: Annotated[int, Field(ge=2, le=2**20)] = 64
-    positions: Annotated[int, Field(ge=2, le=2**16)] = 100
+    alphabet: Annotated[int, Field(ge=2, le=2**20, description="number of symbols")] = 64
+    positions: Annotated[int, Field(ge=2, le=2**16, description="the most symbols before an index in training")] = 100
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -33,8 +33,10 @@ class NearestNeighbour(Task):
     symbols: ClassVar[tuple[str, ...]] = ()
     answers: ClassVar[tuple[str, ...]] = ("0", "1")
     train_lengths: ClassVar[tuple[int, int]] = (3, 51)
-    dimension: Annotated[int, Field(ge=2)] = 16
-    margin: Annotated[float, Field(gt=0, le=0.3)] = 0.1
+    dimension: Annotated[int, Field(ge=2, description="numbers of a point")] = 16
+    margin: Annotated[
+        float, Field(gt=0, le=0.3, description="by how much the nearest point is nearer than every other one")
+    ] = 0.1
 
     @property
     def features(self) -> int:

@@ -19,7 +19,7 @@ from assay.tasks.task import IGNORE, Bin, Task, columns, doubling_bins, symbols_
 class Bindings(Task):
     """A key is bound to the value after its first occurrence with one. A later occurrence of it is a query."""
 
-    vocabulary: Annotated[int, Field(ge=4, multiple_of=2)]
+    vocabulary: Annotated[int, Field(ge=4, multiple_of=2, description="number of symbols; half are keys, half values")]
 
     @property
     def keys(self) -> int:
@@ -84,7 +84,9 @@ class Recall(Bindings):
     """
 
     kind: ClassVar[str] = "recall"
-    vocabulary: Annotated[int, Field(ge=4, multiple_of=2)] = 512
+    vocabulary: Annotated[
+        int, Field(ge=4, multiple_of=2, description="number of symbols; half are keys, half values")
+    ] = 512
 
     @property
     def train_lengths(self) -> tuple[int, int]:  # type: ignore[override]
@@ -128,9 +130,13 @@ class MultiQueryRecall(Bindings):
     """
 
     kind: ClassVar[str] = "multi-query-recall"
-    vocabulary: Annotated[int, Field(ge=4, multiple_of=2)] = 8192
-    pairs_bound: Annotated[int, Field(ge=1)] = 8
-    power: Annotated[float, Field(gt=0)] = 0.01
+    vocabulary: Annotated[
+        int, Field(ge=4, multiple_of=2, description="number of symbols; half are keys, half values")
+    ] = 8192
+    pairs_bound: Annotated[int, Field(ge=1, description="pairs of a key and a value at the start")] = 8
+    power: Annotated[
+        float, Field(gt=0, description="a query comes after a gap of n slots with weight n^(power - 1)")
+    ] = 0.01
 
     @property
     def train_lengths(self) -> tuple[int, int]:  # type: ignore[override]

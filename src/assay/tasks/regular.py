@@ -100,7 +100,7 @@ class ModularArithmetic(Task):
     """
 
     kind: ClassVar[str] = "modular-arithmetic"
-    n: Annotated[int, Field(ge=2, le=10)] = 5
+    n: Annotated[int, Field(ge=2, le=10, description="the modulus; the digits are 0 to n - 1")] = 5
     train_lengths: ClassVar[tuple[int, int]] = (3, 49)
 
     @property

@@ -246,12 +246,14 @@ class Task(Description, ABC):
 class FreeTask(Task):
     """A task whose inputs are all strings over its symbols.
 
-    `runs`: the share of inputs in which a random stretch is replaced by a run of one random symbol, so that training
-    shows a memory what it must keep for long.
+    With `runs`, training shows a memory what it must keep for long.
     """
 
     added: ClassVar[tuple[str, ...]] = ("runs",)
-    runs: Annotated[float, Field(ge=0, le=1)] = 0.0
+    runs: Annotated[
+        float,
+        Field(ge=0, le=1, description="the share of inputs in which a random stretch becomes a run of one symbol"),
+    ] = 0.0
 
     def inputs(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Tensor:
         drawn = super().inputs(lengths, rng, width)

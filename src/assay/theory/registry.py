@@ -150,6 +150,21 @@ CLAIMS = Registry(
 )
 
 
+# What each option of these claims means, in one line for `assay show`; it means the same in every claim.
+OPTIONS = {
+    "formula": "the formula, as '(x1 & ~x2) | x3'; by default a random one",
+    "at_least": "the threshold: how many clauses must be true; by default all thresholds",
+    "margin": "by how much the nearest point is nearer than every other one",
+    "dimension": "numbers of a point",
+    "positions": "vectors of positions: narrowest or nearly-orthogonal",
+    "vocabulary": "number of symbols; half are keys, half values",
+    "k": "bracket types",
+    "depth": "the largest depth of a word",
+    "task": """a task with an automaton, by name or as {"kind": name, option: value, ...}; by default a random one""",
+    "group": """the group, by name or as {"kind": name, option: value, ...}""",
+}
+
+
 def load_claim_class(name: str) -> type[Claim]:
     """The class of a claim, by its name in the registry or as module:Class."""
     from assay.theory.claim import Claim

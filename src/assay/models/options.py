@@ -1,0 +1,30 @@
+"""What each option of a named model means, in one line for `assay show`; an option means the same in every model."""
+
+from __future__ import annotations
+
+OPTIONS = {
+    "width": "numbers per token between two layers",
+    "heads": "heads of a layer; each has an equal part of the width",
+    "layers": "how many layers",
+    "ff": "hidden units of a layer's feed-forward part, as a multiple of the width; 0: no such part",
+    "norm": "pre: x + M(LN x); post: LN(x + M x); carry: LN(x) + M(x); none: x + M x",
+    "convention": "paper: as in the authors' code; controlled: the same skeleton for all models",
+    "positions": "how positions are encoded: none, sinusoidal or learned; for the transformer also rotary",
+    "longest": "how many positions are learned, with positions=learned",
+    "features": "keys and queries of a projection z: elu, elu-sum, softmax, unit (z / |z|) or identity",
+    "gated": "whether each token computes the strength of its write",
+    "additive": "whether updates are added, in place of the delta rule",
+    "beta": "a write has a strength between 0 and this: 1 or 2",
+    "reading": "whether the memory is read before or after the write",
+    "fixed": "parts that do not modify themselves, as letters of yqkb (W_y, W_q, W_k, w_b)",
+    "q_scale": "scales the initial W_q",
+    "b_mean": "the mean of the initial w_b",
+    "activation": "tanh or relu",
+    "states": "numbers of the state per channel",
+    "steps": "delta steps per token",
+    "mixers": 'the mixer of each layer, by name or as {"kind": name, option: value, ...}',
+    "state": (
+        """a change of the state after every step, which is slow: '{"numbers":"fixed:2.4"}' rounds it (in these """
+        """quotes), '{"noise":0.1}' adds noise in training"""
+    ),
+}
