@@ -9,7 +9,7 @@ import torch
 
 from assay.ops import OPERATORS
 from assay.ops.operator import Operator, shape_of, state_dtype
-from peers import FIXED, Tensors
+from peers import FIXED, NETWORKS, Tensors
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def usual(cuda: bool) -> list[Case]:
     populations = [
         replace(case, time=length, size=size, members=count)
         for case in SINGLE
-        for size in ((64, 128) if "D" in case.operator.bounded else (case.size,))
+        for size in ((64, 128) if case.op in NETWORKS else (case.size,))
         for length in (50, 100)
         for count in members
     ]

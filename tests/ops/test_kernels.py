@@ -43,6 +43,8 @@ def settings(case: Case, backend: str) -> dict[str, Sizes]:
     sizes |= {"heads=3": {"time": 2, **batch, "H": 3}}
     if backend == "cpu" or ON_GPU or case.operator.by_group:  # where a kernel takes sixteen rows at a time
         sizes |= {"rows=17": {"time": 1, "batch": 17, "H": 1}}
+    if case.operator.by_group and not case.operator.bounded and ON_GPU:  # matrices that do not fit on chip
+        sizes |= {f"size={n}-rows=70": {"time": 3, "batch": 140, "groups": 2, "D": n} for n in (72, 200)}
     if case.operator.weights:
         sizes |= {"groups=rows": {"time": 3, **groups, "groups": groups["batch"]}}
         sizes |= {"groups=2-rows=34": {"time": 2, "batch": 34, "groups": 2}} if backend == "cpu" or ON_GPU else {}

@@ -37,7 +37,6 @@ ELMAN = define(
         kernels={"cpu": 0, "gpu": 0},
         flags={"relu": False},
         by_group=("R",),
-        bounded="D",
         typical={"R": _contracting},
         variants={"relu": {"relu": True}},
         usual=_USUAL,
@@ -73,7 +72,6 @@ GRU = define(
         outputs={"h": "B H T D"},
         kernels={"cpu": 1, "gpu": 1},
         by_group=("R",),
-        bounded="D",
         usual=_USUAL,
     )
 )
@@ -106,7 +104,6 @@ LSTM = define(
         kernels={"cpu": 1, "gpu": 2},
         bundles={"state": ("h", "c")},
         by_group=("R",),
-        bounded="D",
         usual=_USUAL,
     )
 )

@@ -3,7 +3,7 @@
 The rows of a group and all their moments are the rows of one matrix per head. A program multiplies tiles of them, one
 after the other, with a part of the group's weight: that stays in shared memory, split for the matrix units once, or
 above a size of 128 streams through it. The gradient of a weight is a sum over all rows: every program takes its share
-of them, and PyTorch adds these up.
+of them, and PyTorch adds these up. With one head, larger sizes are left to `large_products`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from assay.ops.gpu import large_products
 from assay.ops.gpu.common import MULTIPROCESSORS, load, padded, precision, state_type
+from assay.ops.gpu.crossovers import choice
+from assay.ops.gpu.large_products import split
 
 
 def outputs(x: Tensor, W: Tensor, b: Tensor, relu: bool) -> tuple[Tensor, ...]:
@@ -24,15 +27,40 @@ def outputs(x: Tensor, W: Tensor, b: Tensor, relu: bool) -> tuple[Tensor, ...]:
 
 
 def forward(outputs: tuple[Tensor, ...], x: Tensor, W: Tensor, b: Tensor, relu: bool) -> None:
-    _multiply(x, None, W, b, outputs[0], relu)
+    if _in_large_tiles("product", W, depth=x.shape[3]):
+        large_products.linear(_matrices(x, W), W[:, 0], b[:, 0], relu, _matrices(outputs[0], W))
+    else:
+        _multiply(x, None, W, b, outputs[0], relu)
 
 
 def backward(
     outputs: tuple[Tensor, ...], grads: tuple[Tensor, ...], x: Tensor, W: Tensor, b: Tensor, relu: bool
 ) -> tuple[Tensor, ...]:
-    y, dy, dx = outputs[0], grads[0], torch.empty_like(x)
-    _multiply(dy, y, W, None, dx, relu)
-    return dx, *_weight_gradients(x, y, dy, W, b, relu)
+    dy, activated, dx = grads[0], outputs[0] if relu else None, torch.empty_like(x)
+    if _in_large_tiles("product", W, depth=dy.shape[3]):
+        if activated is not None:  # here, because it would slow down both products
+            dy, activated = torch.ops.aten.threshold_backward(dy, activated, 0), None
+        large_products.input_gradient(_matrices(dy, W), W[:, 0], _matrices(dx, W))
+    else:
+        _multiply(dy, activated, W, None, dx, False)
+    return dx, *weight_gradients(x, dy, W, activated)
+
+
+def weight_gradients(x: Tensor, dy: Tensor, W: Tensor, activated: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The gradients of W and b; where y was rectified, it is `activated`."""
+    if activated is None and _in_large_tiles("weight gradient", W, small=min(W.shape[2:])):
+        dW, db = large_products.weight_gradients(_matrices(x, W), _matrices(dy, W))
+        return dW[:, None], db[:, None]
+    return _weight_gradients(x, activated, dy, W)
+
+
+def _in_large_tiles(work: str, W: Tensor, **sizes: int) -> bool:
+    return W.shape[1] == 1 and choice(work, **sizes) == "large tiles"
+
+
+def _matrices(x: Tensor, W: Tensor) -> Tensor:
+    """Where there is one head: all rows and moments of a group as the rows of a matrix."""
+    return x.view(len(W), -1, x.shape[3])
 
 
 def _multiply(x: Tensor, activated: Tensor | None, W: Tensor, b: Tensor | None, result: Tensor, relu: bool) -> None:
@@ -47,19 +75,20 @@ def _multiply(x: Tensor, activated: Tensor | None, W: Tensor, b: Tensor | None, 
     _product[(programs * shares,)](x, activated, W, b, result, **options, num_warps=4)
 
 
-def _weight_gradients(x: Tensor, y: Tensor, dy: Tensor, W: Tensor, b: Tensor, relu: bool) -> tuple[Tensor, Tensor]:
+def _weight_gradients(x: Tensor, activated: Tensor | None, dy: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
     options, (groups, heads, out, size) = _options(x, W), W.shape
     double = x.dtype == torch.float64
-    tall, wide = min(padded(out, 16), 32 if double else 64), min(padded(size, 16), 32 if double else 128)
+    largest = (32, 32) if double else (128, 64) if out >= 128 and activated is None else (32, 128)
+    tall, wide = (min(padded(n, 16), most) for n, most in zip((out, size), largest, strict=True))
     programs = groups * heads * triton.cdiv(out, tall) * triton.cdiv(size, wide)
     depth = 16 if double else 32
     shares = _shares(programs, triton.cdiv(options["count"], depth))
-    options |= {"shares": shares, "D": size, "OUT": out, "RELU": relu, "ROWS": depth, "TALL": tall, "WIDE": wide}
+    options |= {"shares": shares, "D": size, "OUT": out, "ROWS": depth, "TALL": tall, "WIDE": wide}
     dtype = torch.promote_types(x.dtype, torch.float32)
-    dW, db = (x.new_empty(shares, *weight.shape, dtype=dtype) for weight in (W, b))
-    _weight_product[(programs * shares,)](x, y, dy, dW, db, **options, num_warps=4)
+    dW, db = (x.new_empty(shares, *shape, dtype=dtype) for shape in (W.shape, W.shape[:3]))
+    _weight_product[(programs * shares,)](x, activated, dy, dW, db, **options, num_warps=4)
     dW, db = (dw[0] if shares == 1 else dw.sum(0) for dw in (dW, db))
-    return dW.to(W.dtype), db.to(b.dtype)
+    return dW.to(W.dtype), db.to(W.dtype)
 
 
 def _options(x: Tensor, W: Tensor) -> dict[str, Any]:
@@ -95,10 +124,10 @@ def _rows(first, count, matrix, T, HEADS: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def _load_passed(x, activated, at, mask, like, BEHIND: tl.constexpr):
+def _load_passed(x, activated, at, mask, like):
     """Entries of a gradient x; zero where the rectifier that it passes backward was zero."""
     values = load(x + at, mask, like)
-    if BEHIND:
+    if activated is not None:
         values = tl.where(load(activated + at, mask, like) <= 0.0, 0.0, values)  # so that a NaN is not lost
     return values
 
@@ -111,19 +140,19 @@ def _weight(W, i, column, SIZE: tl.constexpr, OUT: tl.constexpr, like, FORWARD: 
 
 
 @triton.jit
-def _split(x, PRECISION: tl.constexpr):
-    """The digits of x that one pass of the matrix units uses, and the rest."""
-    big = x
-    if PRECISION == "tf32x3":  # ten digits of the mantissa, rounded
-        big = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-    return big, x - big
+def _split_if(x, PRECISION: tl.constexpr):
+    """The digits of x that one pass of the matrix units uses, and the rest, which further passes need."""
+    big, rest = x, x
+    if PRECISION == "tf32x3":
+        big, rest = split(x)
+    return big, rest
 
 
 @triton.jit
 def _dot(x, big, small, addend, PRECISION: tl.constexpr):
     """x W + addend with a weight that is already split; tl.dot would split it again at every tile."""
     if PRECISION == "tf32x3":
-        x, rest = _split(x, PRECISION)
+        x, rest = split(x)
         addend = tl.dot(rest, big, addend, input_precision="tf32")
         addend = tl.dot(x, small, addend, input_precision="tf32")
     return tl.dot(x, big, addend, input_precision="tf32")
@@ -151,7 +180,6 @@ def _product(
     REAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    BEHIND: tl.constexpr = RELU and not FORWARD
     across = tl.cdiv(OUT, COLUMNS)  # neighbours share their rows of x
     column = tl.program_id(0) % across * COLUMNS + tl.arange(0, COLUMNS)
     share = tl.program_id(0) // across % shares
@@ -162,23 +190,23 @@ def _product(
     if FORWARD:
         bias = load(b + matrix * OUT + column, column < OUT, nothing)[None, :]
     if KEPT:
-        big, small = _split(_weight(W, i, column, SIZE, OUT, nothing, FORWARD), PRECISION)
+        big, small = _split_if(_weight(W, i, column, SIZE, OUT, nothing, FORWARD), PRECISION)
         if SIZE > DEPTH:
-            more_big, more_small = _split(_weight(W, DEPTH + i, column, SIZE, OUT, nothing, FORWARD), PRECISION)
+            more_big, more_small = _split_if(_weight(W, DEPTH + i, column, SIZE, OUT, nothing, FORWARD), PRECISION)
     for start in tl.range(share * ROWS, count, shares * ROWS, num_stages=3 if SIZE <= DEPTH else 2):
         at, present = _rows(start, count, matrix, T, HEADS, ROWS)
         y = nothing
         if KEPT:
-            part = _load_passed(x, activated, at * SIZE + i[None, :], present & (i < SIZE)[None, :], y, BEHIND)
+            part = _load_passed(x, activated, at * SIZE + i[None, :], present & (i < SIZE)[None, :], y)
             if SIZE > DEPTH:
                 mask = present & (DEPTH + i < SIZE)[None, :]
-                more = _load_passed(x, activated, at * SIZE + DEPTH + i[None, :], mask, y, BEHIND)
+                more = _load_passed(x, activated, at * SIZE + DEPTH + i[None, :], mask, y)
                 y = _dot(more, more_big, more_small, y, PRECISION)
             y = _dot(part, big, small, y, PRECISION)
         else:
             for first in tl.range(0, SIZE, DEPTH, num_stages=3):
                 j = first + i
-                part = _load_passed(x, activated, at * SIZE + j[None, :], present & (j < SIZE)[None, :], y, BEHIND)
+                part = _load_passed(x, activated, at * SIZE + j[None, :], present & (j < SIZE)[None, :], y)
                 weight = _weight(W, j, column, SIZE, OUT, y, FORWARD)
                 y = tl.dot(part, weight, y, input_precision=PRECISION, out_dtype=REAL)
         if FORWARD:
@@ -190,7 +218,7 @@ def _product(
 @triton.jit(do_not_specialize=("count", "T", "shares"))
 def _weight_product(
     x,
-    y,
+    activated,
     dy,
     dW,
     db,
@@ -200,7 +228,6 @@ def _weight_product(
     HEADS: tl.constexpr,
     D: tl.constexpr,
     OUT: tl.constexpr,
-    RELU: tl.constexpr,
     ROWS: tl.constexpr,
     TALL: tl.constexpr,
     WIDE: tl.constexpr,
@@ -215,10 +242,18 @@ def _weight_product(
     product, total = tl.zeros([TALL, WIDE], REAL), tl.zeros([ROWS, TALL], REAL)
     for start in tl.range(share * ROWS, count, shares * ROWS, num_stages=3):
         at, present = _rows(start, count, matrix, T, HEADS, ROWS)
-        grad = _load_passed(dy, y, at * OUT + i[None, :], present & (i < OUT)[None, :], product, RELU)
+        grad = _load_passed(dy, activated, at * OUT + i[None, :], present & (i < OUT)[None, :], product)
         part = load(x + at * D + j[None, :], present & (j < D)[None, :], product)
-        product = tl.dot(tl.trans(grad), part, product, input_precision=PRECISION, out_dtype=REAL)
         total += grad
+        grad = tl.trans(grad)
+        if PRECISION == "tf32x3":
+            grad, small_grad = split(grad)
+            part, small_part = split(part)
+            sums = tl.dot(small_grad, part, input_precision="tf32")
+            sums = tl.dot(grad, small_part, sums, input_precision="tf32")
+            product += tl.dot(grad, part, sums, input_precision="tf32")
+        else:
+            product = tl.dot(grad, part, product, input_precision=PRECISION, out_dtype=REAL)
     matrices = tl.num_programs(0) // across // down // shares
     row = (share * matrices + matrix) * OUT + i
     tl.store(dW + row[:, None] * D + j[None, :], product, mask=(i < OUT)[:, None] & (j < D)[None, :])

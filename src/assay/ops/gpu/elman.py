@@ -8,8 +8,22 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.ops.gpu.common import load, tanh
-from assay.ops.gpu.recurrent import launch, load_rows, matmul, stream, tile, transposed
-from assay.ops.grouped import before, weight_gradient
+from assay.ops.gpu.recurrent import (
+    StepProduct,
+    add_product,
+    by_matrix,
+    by_sequence,
+    element,
+    launch,
+    load_matrix,
+    matmul,
+    step_by_step,
+    step_launch,
+    tile,
+    transposed,
+    weight_gradients,
+)
+from assay.ops.grouped import before
 
 
 def outputs(a: Tensor, R: Tensor, h: Tensor, relu: bool) -> tuple[Tensor, ...]:
@@ -17,8 +31,11 @@ def outputs(a: Tensor, R: Tensor, h: Tensor, relu: bool) -> tuple[Tensor, ...]:
 
 
 def forward(outputs: tuple[Tensor, ...], a: Tensor, R: Tensor, h: Tensor, relu: bool) -> None:
-    grid, settings = launch(a, R, h)
-    _forward[grid](a, transposed(R, 1, h.dtype), h, torch.empty_like(h), *outputs, RELU=relu, **settings)
+    if step_by_step(R, h.dtype):
+        _forward_steps(outputs[0], a, R, h, relu)
+    else:
+        grid, settings = launch(a, R, h)
+        _forward[grid](a, transposed(R, 1, h.dtype), h, *outputs, RELU=relu, **settings)
 
 
 def backward(
@@ -26,9 +43,33 @@ def backward(
 ) -> tuple[Tensor, ...]:
     (hidden,) = outputs
     da, dh = torch.empty_like(a), torch.empty_like(h)
-    grid, settings = launch(a, R, h)
-    _backward[grid](R.to(h.dtype), hidden, *grads, torch.empty_like(h), da, dh, RELU=relu, **settings)
-    return da, weight_gradient(da, before(h, hidden), len(R)), dh
+    if step_by_step(R, h.dtype):
+        dh = _backward_steps(R, hidden, grads[0], da, h.dtype, relu)
+    else:
+        grid, settings = launch(a, R, h)
+        _backward[grid](R.to(h.dtype), hidden, *grads, da, dh, RELU=relu, **settings)
+    dR, _ = weight_gradients(da, before(h, hidden), R)
+    return da, dR, dh
+
+
+def _forward_steps(hidden: Tensor, a: Tensor, R: Tensor, h: Tensor, relu: bool) -> None:
+    product = StepProduct(R, len(a) // len(R), h.dtype, transposed=False)
+    product.x.copy_(by_matrix(h, len(R)))
+    grid, settings = step_launch(a, R, product)
+    for t in range(a.shape[2]):
+        product()
+        _activate[grid](a, product.sums, product.x, hidden, t, RELU=relu, **settings)
+
+
+def _backward_steps(R: Tensor, hidden: Tensor, dhidden: Tensor, da: Tensor, dtype: torch.dtype, relu: bool) -> Tensor:
+    """The gradient of the first state; that of a goes to `da`."""
+    product = StepProduct(R, len(da) // len(R), dtype, transposed=True)
+    product.sums.zero_()
+    grid, settings = step_launch(da, R, product)
+    for t in reversed(range(da.shape[2])):
+        _activate_backward[grid](hidden, dhidden, product.sums, product.x, da, t, RELU=relu, **settings)
+        product()
+    return by_sequence(product.sums.sum(0), R.shape[1])
 
 
 @triton.jit
@@ -36,7 +77,6 @@ def _forward(
     a,
     R,
     first,
-    exchange,
     hidden,
     rows,
     heads,
@@ -45,7 +85,6 @@ def _forward(
     RELU: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    STREAM: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     sequence, present, matrix = tile(rows, heads, ROWS)
@@ -54,17 +93,10 @@ def _forward(
     state, at = sequence * D + column, sequence * T * D + column
     h = tl.load(first + state, mask=real, other=0.0)
     R += matrix * D * D
-    if STREAM == 0:
-        kept = load_rows(R, 0, D, D, BLOCK, BLOCK)
+    kept = load_matrix(R, D, BLOCK)
     for t in tl.range(T, num_stages=2):
         x = load(a + t * D + at, real, h)
-        if STREAM == 0:
-            x = matmul(h, kept, x, PRECISION)
-        else:
-            tl.store(exchange + state, h, mask=real)
-            tl.debug_barrier()
-            x = stream(exchange, R, x, sequence, present, D, D, BLOCK, STREAM, PRECISION)
-            tl.debug_barrier()
+        x = matmul(h, kept, x, PRECISION)
         h = tl.where(x < 0.0, 0.0, x) if RELU else tanh(x)
         tl.store(hidden + t * D + at, h, mask=real)
 
@@ -74,7 +106,6 @@ def _backward(
     R,
     hidden,
     dhidden,
-    exchange,
     da,
     dfirst,
     rows,
@@ -84,7 +115,6 @@ def _backward(
     RELU: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    STREAM: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     sequence, present, matrix = tile(rows, heads, ROWS)
@@ -93,19 +123,62 @@ def _backward(
     state, at = sequence * D + column, sequence * T * D + column
     dh = tl.zeros([ROWS, BLOCK], dtype=dfirst.dtype.element_ty)
     R += matrix * D * D
-    if STREAM == 0:
-        kept = load_rows(R, 0, D, D, BLOCK, BLOCK)
+    kept = load_matrix(R, D, BLOCK)
     for t in tl.range(T - 1, -1, -1, num_stages=2):
         h = load(hidden + t * D + at, real, dh)
         dh += load(dhidden + t * D + at, real, dh)
         dx = tl.where(h > 0.0, dh, 0.0) if RELU else dh * (1.0 - h * h)
         tl.store(da + t * D + at, dx, mask=real)
         dh = tl.zeros_like(dh)
-        if STREAM == 0:
-            dh = matmul(dx, kept, dh, PRECISION)
-        else:
-            tl.store(exchange + state, dx, mask=real)
-            tl.debug_barrier()
-            dh = stream(exchange, R, dh, sequence, present, D, D, BLOCK, STREAM, PRECISION)
-            tl.debug_barrier()
+        dh = matmul(dx, kept, dh, PRECISION)
     tl.store(dfirst + state, dh, mask=real)
+
+
+@triton.jit(do_not_specialize=("t",))
+def _activate(
+    a,
+    sums,
+    state,
+    hidden,
+    t,
+    rows,
+    heads,
+    T,
+    D: tl.constexpr,
+    RELU: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SHARES: tl.constexpr,
+):
+    sequence, place, column, real = element(rows, heads, D, BLOCK)
+    at = (sequence * T + t) * D + column
+    x = tl.load(a + at, mask=real, other=0.0).to(state.dtype.element_ty)
+    x = add_product(x, sums, place, column, real, D, SHARES)
+    h = tl.where(x < 0.0, 0.0, x) if RELU else tanh(x)
+    tl.store(hidden + at, h, mask=real)
+    tl.store(state + place * D + column, h, mask=real)
+
+
+@triton.jit(do_not_specialize=("t",))
+def _activate_backward(
+    hidden,
+    dhidden,
+    sums,
+    exchange,
+    da,
+    t,
+    rows,
+    heads,
+    T,
+    D: tl.constexpr,
+    RELU: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SHARES: tl.constexpr,
+):
+    sequence, place, column, real = element(rows, heads, D, BLOCK)
+    at = (sequence * T + t) * D + column
+    dh = tl.load(dhidden + at, mask=real, other=0.0).to(exchange.dtype.element_ty)
+    dh = add_product(dh, sums, place, column, real, D, SHARES)
+    h = load(hidden + at, real, dh)
+    dx = tl.where(h > 0.0, dh, 0.0) if RELU else dh * (1.0 - h * h)
+    tl.store(da + at, dx, mask=real)
+    tl.store(exchange + place * D + column, dx, mask=real)
