@@ -9,10 +9,12 @@ plain step at every moment; `backend_for` says which. float32 and float64; bfloa
 from __future__ import annotations
 
 from assay.ops.dispatch import BACKENDS as BACKENDS
+from assay.ops.dispatch import FUSIONS as FUSIONS
 from assay.ops.dispatch import OPERATORS as OPERATORS
 from assay.ops.dispatch import Backend as Backend
 from assay.ops.dispatch import backend_for as backend_for
 from assay.ops.fast_weights import *  # noqa: F403
+from assay.ops.fusions import *  # noqa: F403
 from assay.ops.layers import *  # noqa: F403
 from assay.ops.networks import *  # noqa: F403
 from assay.ops.scans import *  # noqa: F403
