@@ -175,11 +175,14 @@ def test_an_empty_batch(case: Case):
 def test_a_row_without_targets_has_no_loss():
     logits, targets = torch.randn(2, 3, 4, dtype=torch.float64), torch.full((2, 3), IGNORE)
     targets[1, 2] = 1
+    case = Case("cross_entropy", ())
     for backend in ("reference", "gpu"):
-        case = Case("cross_entropy", ())
         loss, gradient = gradients(lambda x, b=backend: case.run([x[0], targets], b), [logits])
-        assert loss[0] == 0 and loss[1] == pytest.approx(-logits[1, 2].log_softmax(0)[1].item())
-        assert not gradient[0].any() and not gradient[1, :2].any() and gradient[1, 2].any()
+        assert loss[0] == 0
+        assert loss[1] == pytest.approx(-logits[1, 2].log_softmax(0)[1].item())
+        assert not gradient[0].any()
+        assert not gradient[1, :2].any()
+        assert gradient[1, 2].any()
 
 
 def test_bad_arguments_are_named():

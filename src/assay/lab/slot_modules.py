@@ -29,6 +29,7 @@ class SlotModules(ABC):
     def module(self, slot: int) -> nn.Module:
         """The member of a slot as a module; valid until the next call or the next step."""
 
+    @abstractmethod
     def refresh(self) -> None:
         """Copy the rows `theta` to the parameters, where these are not views into them."""
 
@@ -95,6 +96,9 @@ class SingleModule(SlotModules):
 
     def module(self, slot: int) -> nn.Module:
         return self.template
+
+    def refresh(self) -> None:
+        """The parameters are views into the row."""
 
     def collect_buffers(self) -> None:
         for name, buffer in self.buffers.items():

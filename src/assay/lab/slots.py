@@ -107,11 +107,14 @@ class Slots:
 
         On a GPU three kernels do this, which also keep the copy of the parameters up to date.
         """
-        if is_fused(theta) and not torch.compiler.is_compiling():
-            from assay.ops.gpu import adamw
+        if not is_fused(theta) or torch.compiler.is_compiling():
+            return self._update(losses, g, theta, m, v)
+        from assay.ops.gpu import adamw
 
-            adamw.update(vars(self), losses, g, theta, m, v, *(copy or ()))
-            return
+        return adamw.update(vars(self), losses, g, theta, m, v, *(copy or ()))
+
+    def _update(self, losses: Tensor, g: Tensor, theta: Tensor, m: Tensor, v: Tensor) -> None:
+        """The update in plain operations, which the kernels must equal."""
         active, norm = self.active, torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
         good = active & losses.isfinite() & (losses < self.explodes) & norm.isfinite()
         self.diverged |= active & ~good

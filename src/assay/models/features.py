@@ -9,4 +9,3 @@ from assay.ops.fusions import feature_map as features
 __all__ = ["FeatureMap", "features"]
 
 FeatureMap = Literal["elu", "elu-sum", "softmax", "unit", "identity"]
-

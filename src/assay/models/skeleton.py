@@ -130,9 +130,12 @@ class Stream(NamedTuple):
     def sum(self) -> Tensor:
         return self.x if self.addend is None else self.x + self.addend
 
-    def norm(self, norm: LayerNorm) -> tuple[Tensor, Tensor]:
+    def norm(self, norm: nn.Module) -> tuple[Tensor, Tensor]:
         """The norm of the sum, and the sum."""
-        return (norm(self.x), self.x) if self.addend is None else norm.of_sum(self.x, self.addend)
+        if self.addend is not None and isinstance(norm, LayerNorm):
+            return norm.of_sum(self.x, self.addend)
+        total = self.sum()
+        return norm(total), total
 
 
 class Block(Causal):
@@ -256,8 +259,7 @@ class Model(Causal):
             assert isinstance(block, Block)
             stream, new_state = block.run(stream, state, getattr(block.mixer, method))
             after.append(new_state)
-        normed = stream.norm(self.final_norm)[0] if isinstance(self.final_norm, LayerNorm) else stream.sum()
-        return normed, tuple(after)
+        return stream.norm(self.final_norm)[0], tuple(after)
 
     def state_floats(self, length: int) -> int:
         return sum(block.state_floats(length) for block in self.blocks)  # type: ignore[operator]

@@ -58,9 +58,7 @@ def _check(operator: Operator, *inputs: TensorMeta | None) -> Checked:
     return operator.check(dict(zip(operator.inputs, inputs, strict=True)))
 
 
-def _run(
-    operator: Operator, backend: str, inputs: dict[str, Tensor], flags: dict[str, Flag]
-) -> tuple[Tensor, ...]:
+def _run(operator: Operator, backend: str, inputs: dict[str, Tensor], flags: dict[str, Flag]) -> tuple[Tensor, ...]:
     """The operator's outputs."""
     if backend == "gpu":
         return KERNELS[operator.name, backend](inputs, **flags)

@@ -40,7 +40,9 @@ class Kernel:
 
         schema = f"(Tensor[] outputs, Tensor?[] grads, Tensor[] inputs{flags}) -> Tensor[]"
         self.backward = custom_op(f"{name}_backward", self._separate_gradients, mutates_args=(), schema=schema)
-        self.backward.register_fake(lambda outputs, grads, inputs, *flags: [x.new_empty(x.shape) for x in self._floats(inputs)])
+        self.backward.register_fake(
+            lambda outputs, grads, inputs, *flags: [x.new_empty(x.shape) for x in self._floats(inputs)]
+        )
         self.backward.register_autograd(self._refuse_second)
         self.backward.register_vmap(self._refuse_batched)
 

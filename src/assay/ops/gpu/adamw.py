@@ -14,6 +14,7 @@ from torch import Tensor
 from assay.ops.gpu.common import padded
 
 BLOCK = 1024  # entries of a row that a program updates at a time
+GROUP = 16  # entries of a row between two rows of the table; it divides the size
 SHARES = 64  # at most, of a row's norm
 PI = tl.constexpr(3.141592653589793)
 NUMBERS = 9  # of a row: scale of g, 1 - beta_1, 1 - beta_2, beta_2, decay, root, eps, step size, whether to update
@@ -31,8 +32,8 @@ def update(
 ) -> None:
     """Update theta, m, v [rows, size] and the counters (the columns of `Slots` by name) in place.
 
-    `copy` receives the parameters once more, each contiguous over all rows; `table` [size / alignment, 2] holds for
-    every group of entries where its parameter starts in a row, and how many entries that has.
+    `copy` receives the parameters once more, each contiguous over all rows; `table` [size / GROUP, 2] holds for every
+    group of entries where its parameter starts in a row, and how many entries that has.
     """
     rows, size = theta.shape
     shares = min(SHARES, triton.cdiv(size, BLOCK))
@@ -45,9 +46,9 @@ def update(
         c["beta_1"], c["beta_2"], c["eps"], c["weight_decay"], c["clip"], c["explodes"],
         SHARES=shares, PADDED=padded(shares), COUNT=NUMBERS, num_warps=1,
     )  # fmt: skip
-    alignment = 1 if table is None else size // len(table)
+    groups = size // GROUP
     _update[(rows, triton.cdiv(size, BLOCK))](
-        g, theta, m, v, copy, table, numbers, size, COUNT=NUMBERS, ALIGNMENT=alignment, BLOCK=BLOCK
+        g, theta, m, v, copy, table, numbers, groups, COUNT=NUMBERS, GROUP=GROUP, GROUPS=BLOCK // GROUP
     )
 
 
@@ -88,7 +89,7 @@ def _numbers(
 
     share_done = (step - 1).to(tl.float64) / tl.maximum(limit, 1).to(tl.float64)
     schedule = tl.load(schedules + row)
-    falling = tl.where(schedule == 1, 1.0 - share_done, 0.5 * (1.0 + tl.cos(PI * share_done)))
+    falling = tl.where(schedule == 1, 1.0 - share_done, 0.5 * (1.0 + tl.cos(share_done * PI)))
     falling = tl.where(schedule == 0, 1.0, falling)
     rising = tl.minimum(step.to(tl.float64) / tl.maximum(tl.load(warmups + row), 1.0), 1.0)
     rate = tl.where(good, tl.load(lrs + row) * rising * falling, 0.0)
@@ -107,12 +108,13 @@ def _numbers(
 
 @triton.jit
 def _update(
-    g_in, theta_in, m_in, v_in, copy, table, numbers, size,
-    COUNT: tl.constexpr, ALIGNMENT: tl.constexpr, BLOCK: tl.constexpr,
+    g_in, theta_in, m_in, v_in, copy, table, numbers, groups,
+    COUNT: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    real, at, now = column < size, row * size + column, numbers + row * COUNT
+    row, group = tl.program_id(0).to(tl.int64), tl.program_id(1) * GROUPS + tl.arange(0, GROUPS)
+    column = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+    there = group < groups
+    real, at, now = there[:, None], row * groups * GROUP + column, numbers + row * COUNT
     scale, rest_1, rest_2, beta_2 = tl.load(now), tl.load(now + 1), tl.load(now + 2), tl.load(now + 3)
     decay, root, eps, step_size = tl.load(now + 4), tl.load(now + 5), tl.load(now + 6), tl.load(now + 7)
     good = tl.load(now + 8)
@@ -126,7 +128,7 @@ def _update(
     tl.store(m_in + at, m, real)
     tl.store(v_in + at, v, real)
     if copy is not None:
-        start = tl.load(table + column // ALIGNMENT * 2, real, 0)
-        count = tl.load(table + column // ALIGNMENT * 2 + 1, real, 0)
+        start = tl.load(table + 2 * group, there, 0)[:, None]
+        count = tl.load(table + 2 * group + 1, there, 0)[:, None]
         to = start * tl.num_programs(0) + row * count + column - start
         tl.store(copy + to, theta, real & (column - start < count))

@@ -27,7 +27,8 @@ def outputs_of(z: Tensor, heads: int, gated: bool) -> tuple[Tensor, ...]:
 
 
 def split(outputs: Sequence[Tensor], z: Tensor, features: str, sigmoid: bool) -> None:
-    q, k, v, beta = *outputs, *[None] * (4 - len(outputs))
+    q, k, v = outputs[:3]
+    beta = outputs[3] if len(outputs) > 3 else None
     grid, options = _settings(z, q, beta is not None)
     _split[grid](z, q, k, v, beta, FEATURES=features, SIGMOID=sigmoid, **options)
 
@@ -36,7 +37,8 @@ def join(outputs: Sequence[Tensor], grads: Sequence[Tensor | None], z: Tensor, f
     """The gradient of z from those of the outputs, of which some may be None."""
     dz, gated = torch.empty_like(z), len(outputs) == 4
     grid, options = _settings(z, outputs[0], gated)
-    dq, dk, dv, dbeta = *grads, *[None] * (4 - len(grads))
+    dq, dk, dv = grads[:3]
+    dbeta = grads[3] if gated else None
     _join[grid](z, dq, dk, dv, dbeta, dz, FEATURES=features, SIGMOID=sigmoid, GATED=gated, **options)
     return dz
 
