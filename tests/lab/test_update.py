@@ -23,8 +23,8 @@ pytestmark = pytest.mark.skipif(not is_installed("triton"), reason="triton is no
 SETTINGS = [
     {"lr": 0.1, "limit": 9},
     {"lr": 0.01, "limit": 2, "warmup": 3, "schedule": 1, "weight_decay": 0.3},
-    {"lr": 0.02, "limit": 7, "schedule": 2, "clip": 0.5, "beta_1": 0.5, "beta_2": 0.0},
-    {"lr": 0.02, "limit": 7, "explodes": 3.0},
+    {"lr": 0.02, "limit": 7, "clip": 0.5, "beta_1": 0.5, "beta_2": 0.0},
+    {"lr": 0.02, "limit": 7, "schedule": 2, "explodes": 3.0},
 ]
 USUAL = {"beta_1": 0.9, "beta_2": 0.999, "eps": 1e-8, "clip": math.inf, "explodes": math.inf}
 
@@ -72,10 +72,9 @@ def test_the_kernels_equal_the_plain_operations(dtype: torch.dtype):
         results.append([theta, m, v, slots.step, slots.diverged, slots.loss])
     assert slots.step.tolist() == [5, 2, 4, 2, 0]
     assert slots.diverged.tolist() == [False, False, True, True, False]
+    tolerance = 1e-7 if dtype == torch.float64 else 1e-4  # the share of a schedule is float32 in both
     for got, wanted in zip(*reversed(results), strict=True):
-        torch.testing.assert_close(
-            got, wanted, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=1e-6 if dtype == torch.float32 else 1e-12
-        )
+        torch.testing.assert_close(got, wanted, rtol=tolerance, atol=tolerance)
     for stacked, view in zip(layout.contiguous_views(copy.flat).values(), layout.views(theta).values(), strict=True):
         assert stacked.is_contiguous()
         assert torch.equal(stacked, view)

@@ -87,7 +87,7 @@ def _numbers(
     tl.store(diverged + row, was_diverged | (active & (good == 0)))
     tl.store(loss_sums + row, tl.load(loss_sums + row) + tl.where(good, loss, 0.0))
 
-    share_done = (step - 1).to(tl.float64) / tl.maximum(limit, 1).to(tl.float64)
+    share_done = (step - 1).to(tl.float32) / tl.maximum(limit, 1).to(tl.float32)
     schedule = tl.load(schedules + row)
     falling = tl.where(schedule == 1, 1.0 - share_done, 0.5 * (1.0 + tl.cos(share_done * PI)))
     falling = tl.where(schedule == 0, 1.0, falling)
