@@ -11,8 +11,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import padded
-
 BLOCK = 1024  # entries of a row that a program updates at a time
 GROUP = 16  # entries of a row between two rows of the table; it divides the size
 SHARES = 64  # at most, of a row's norm
@@ -36,32 +34,32 @@ def update(
     group of entries where its parameter starts in a row, and how many entries that has.
     """
     rows, size = theta.shape
+    groups = size // GROUP
     shares = min(SHARES, triton.cdiv(size, BLOCK))
     squares = theta.new_empty(rows, shares, dtype=torch.float64)
     numbers = theta.new_empty(rows, NUMBERS)
-    _squares[(rows, shares)](g, squares, size, SHARES=shares, BLOCK=BLOCK)
+    _squares[(rows, shares)](g, squares, groups, shares, GROUP=GROUP, BLOCK=BLOCK)
     c = counters
     _numbers[(rows,)](
         losses, squares, numbers, c["step"], c["limit"], c["diverged"], c["loss"], c["lr"], c["warmup"], c["schedule"],
         c["beta_1"], c["beta_2"], c["eps"], c["weight_decay"], c["clip"], c["explodes"],
-        SHARES=shares, PADDED=padded(shares), COUNT=NUMBERS, num_warps=1,
+        shares, SHARES=SHARES, COUNT=NUMBERS, num_warps=1,
     )  # fmt: skip
-    groups = size // GROUP
     _update[(rows, triton.cdiv(size, BLOCK))](
         g, theta, m, v, copy, table, numbers, groups, COUNT=NUMBERS, GROUP=GROUP, GROUPS=BLOCK // GROUP
     )
 
 
-@triton.jit
-def _squares(g, squares, size, SHARES: tl.constexpr, BLOCK: tl.constexpr):
-    """The sum of squares of every SHARES-th block of a row, in float64."""
-    row, share = tl.program_id(0).to(tl.int64), tl.program_id(1)
+@triton.jit(do_not_specialize=("groups", "shares"))
+def _squares(g, squares, groups, shares, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    """The sum of squares of every shares-th block of a row, in float64."""
+    row, share, size = tl.program_id(0).to(tl.int64), tl.program_id(1), groups * GROUP
     total = tl.zeros([BLOCK], tl.float64)
-    for start in range(share * BLOCK, size, SHARES * BLOCK):
+    for start in range(share * BLOCK, size, shares * BLOCK):
         at = start + tl.arange(0, BLOCK)
         x = tl.load(g + row * size + at, mask=at < size, other=0.0).to(tl.float64)
         total += x * x
-    tl.store(squares + row * SHARES + share, tl.sum(total, 0))
+    tl.store(squares + row * shares + share, tl.sum(total, 0))
 
 
 @triton.jit
@@ -69,15 +67,15 @@ def _finite(x):
     return tl.abs(x) < float("inf")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("shares",))
 def _numbers(
     losses, squares, numbers, steps, limits, diverged, loss_sums, lrs, warmups, schedules,
-    betas_1, betas_2, epsilons, decays, clips, explosions, SHARES: tl.constexpr, PADDED: tl.constexpr,
-    COUNT: tl.constexpr,
+    betas_1, betas_2, epsilons, decays, clips, explosions, shares,
+    SHARES: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
     """The counters of a row after the step, and the numbers that its update needs."""
-    row, share = tl.program_id(0), tl.arange(0, PADDED)
-    norm = tl.sqrt(tl.sum(tl.load(squares + row * SHARES + share, mask=share < SHARES, other=0.0), 0))
+    row, share = tl.program_id(0), tl.arange(0, SHARES)
+    norm = tl.sqrt(tl.sum(tl.load(squares + row * shares + share, mask=share < shares, other=0.0), 0))
     loss = tl.load(losses + row).to(tl.float64)
     limit, was_diverged = tl.load(limits + row), tl.load(diverged + row) != 0
     active = (tl.load(steps + row) < limit) & (was_diverged == 0)
@@ -106,7 +104,7 @@ def _numbers(
     tl.store(to + 8, good.to(tl.float64))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("groups",))
 def _update(
     g_in, theta_in, m_in, v_in, copy, table, numbers, groups,
     COUNT: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
