@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import KernelInterface
 
-from assay import ops
+from assay import integer_kernels, ops, rng
 from assay.lab import population as populations
 from assay.lab import slots
 from assay.lab.data import steps_ahead
@@ -35,6 +35,7 @@ from assay.lab.population import Population
 from assay.ops import dispatch
 from assay.ops.dispatch import KERNELS
 from assay.spec import RunSpec
+from assay.tasks import automaton
 from population import SEVEN, spec
 
 ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
@@ -48,13 +49,11 @@ class Launches(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.names: Counter[str] = Counter()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         name = func._schema.name.split("::")[1]
         if func.namespace == "assay":
-            forward, _, end = name.partition("_backward")
-            kernel = KERNELS[tuple(forward.rsplit("_", 1))]  # type: ignore[index]
+            forward = name.removesuffix("_backward")
+            kernel = KERNELS[tuple(forward.rsplit("_", 1))]
             with self:
                 return list(kernel._backward(*args)) if name != forward else kernel._forward(*args)
         results = func(*args, **(kwargs or {}))
@@ -98,8 +97,10 @@ def as_on_gpu(launched: Callable[[str], None]) -> Iterator[None]:
     with (
         mock.patch.object(dispatch, "backend_for", backend_for),
         mock.patch.object(ops, "backend_for", backend_for),
-        mock.patch.object(slots, "is_fused", lambda theta: True),
-        mock.patch.object(populations, "is_fused", lambda theta: True),
+        mock.patch.object(slots, "is_fused", return_value=True),
+        mock.patch.object(populations, "is_fused", return_value=True),
+        mock.patch.object(rng, "kernels", return_value=integer_kernels),
+        mock.patch.object(automaton, "kernels", return_value=integer_kernels),
         mock.patch.object(KernelInterface, "__getitem__", launch),
         mock.patch.object(InterpretedFunction, "__getitem__", launch),
     ):
@@ -108,15 +109,16 @@ def as_on_gpu(launched: Callable[[str], None]) -> Iterator[None]:
 
 def launches(run: RunSpec, members: int) -> tuple[Counter[str], Counter[str]]:
     """The launches of a training step of so many members, and of drawing data."""
-    step, draw = Launches(), Launches()
-    with as_on_gpu(lambda name: step.names.update([name])):
+    with mock.patch.object(populations, "is_fused", return_value=True):
         population = Population(run, [run.task], members, torch.device("cpu"))
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            with step:
-                population._step()
-            with draw:
-                population._draw(0)
-    return step.names, draw.names
+
+    def count(function: Callable[[], None]) -> Counter[str]:
+        seen = Launches()
+        with as_on_gpu(lambda name: seen.names.update([name])), FakeTensorMode(allow_non_fake_inputs=True), seen:
+            function()
+        return seen.names
+
+    return count(population._step), count(lambda: population._draw(0))
 
 
 def main() -> None:

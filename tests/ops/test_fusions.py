@@ -89,7 +89,8 @@ def gradients(function: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor],
     leaves = [x.detach().requires_grad_() if x.is_floating_point() else x for x in inputs]
     outputs, rng = function(leaves), torch.Generator().manual_seed(1)
     factors = [torch.randn(o.shape, generator=rng, dtype=torch.float32) for o in outputs]
-    loss = sum((o * f).sum() for i, (o, f) in enumerate(zip(outputs, factors, strict=True)) if i != lost)
+    terms = [(o * f).sum() for i, (o, f) in enumerate(zip(outputs, factors, strict=True)) if i != lost]
+    loss = torch.stack(terms).sum()
     wanted = [x for x in leaves if x.requires_grad]
     return *(o.detach() for o in outputs), *torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
 
