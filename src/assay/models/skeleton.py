@@ -220,22 +220,23 @@ class Model(Causal):
         self.read_out = initial.linear(rng.child("read_out"), width, answers)
         self.check_length, self.state_change = description.check_length, description.state
 
-    def _zero(self) -> Tensor:
-        return torch.zeros((), dtype=torch.int64, device=self.read_out.weight.device)
+    def _position(self, number: int) -> Tensor:
+        return torch.full((), number, dtype=torch.int64, device=self.read_out.weight.device)
 
     def initial_state(self, batch: int) -> State:
         states = tuple(block.initial_state(batch) for block in self.blocks)  # type: ignore[operator]
         if self.state_change and self.state_change.numbers:
             states = self.state_change.apply(states, training=False)
-        return self._zero(), states
+        return self._position(0), states
 
-    def _embed(self, x: Tensor, start: Tensor, at_zero: bool = False) -> Tensor:
-        """Embed x [batch, time, ...], whose first position is `start`; `at_zero` avoids a read from the device."""
+    def _embed(self, x: Tensor, start: Tensor | None) -> Tensor:
+        """Embed x [batch, time, ...], whose first position is `start`, or 0: None avoids a read from the device."""
         embedded: Tensor = self.embed(x)
         if self.positions is None:
             return embedded
-        self.check_length((0 if at_zero else int(start)) + x.shape[1])
-        with_positions: Tensor = self.positions(embedded, positions_from(start, x.shape[1]))
+        self.check_length((0 if start is None else int(start)) + x.shape[1])
+        first = self._position(0) if start is None else start
+        with_positions: Tensor = self.positions(embedded, positions_from(first, x.shape[1]))
         return with_positions
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
@@ -248,9 +249,9 @@ class Model(Causal):
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         if self.state_change:
             return super().forward(x, state)
-        start, states = (self._zero(), (None,) * len(self.blocks)) if state is None else state
-        h, after = self._run_blocks(self._embed(x, start, at_zero=state is None), states, "forward")
-        return self.read_out(h), (start + x.shape[1], after)
+        start, states = (None, (None,) * len(self.blocks)) if state is None else state
+        h, after = self._run_blocks(self._embed(x, start), states, "forward")
+        return self.read_out(h), (self._position(x.shape[1]) if start is None else start + x.shape[1], after)
 
     def _run_blocks(self, x: Tensor, states: State, method: Literal["step", "forward"]) -> tuple[Tensor, State]:
         """All blocks and the final norm, on one moment or on several."""
