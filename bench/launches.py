@@ -111,6 +111,7 @@ def launches(run: RunSpec, members: int) -> tuple[Counter[str], Counter[str]]:
     """The launches of a training step of so many members, and of drawing data."""
     with mock.patch.object(populations, "is_fused", return_value=True):
         population = Population(run, [run.task], members, torch.device("cpu"))
+    population._draw(0)  # a task computes its tables at the first draw
 
     def count(function: Callable[[], None]) -> Counter[str]:
         seen = Launches()
