@@ -50,16 +50,16 @@ def _multiply(x: Tensor, activated: Tensor | None, W: Tensor, b: Tensor | None, 
 def _weight_gradients(x: Tensor, y: Tensor, dy: Tensor, W: Tensor, b: Tensor, relu: bool) -> tuple[Tensor, Tensor]:
     options, (groups, heads, out, size) = _options(x, W), W.shape
     double = x.dtype == torch.float64
-    tall, wide = min(padded(out, 16), 32 if double else 64), min(padded(size, 16), 32 if double else 128)
+    tall, wide = min(padded(out, 16), 32 if double else 128), min(padded(size, 16), 32 if double else 64)
     programs = groups * heads * triton.cdiv(out, tall) * triton.cdiv(size, wide)
-    depth = 16 if double else 32
+    depth = 16 if double else 32 if tall * wide <= 4096 and size <= 64 else 64
     shares = _shares(programs, triton.cdiv(options["count"], depth))
     options |= {"shares": shares, "D": size, "OUT": out, "RELU": relu, "ROWS": depth, "TALL": tall, "WIDE": wide}
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    dW, db = (x.new_empty(shares, *weight.shape, dtype=dtype) for weight in (W, b))
-    _weight_product[(programs * shares,)](x, y, dy, dW, db, **options, num_warps=4)
-    dW, db = (dw[0] if shares == 1 else dw.sum(0) for dw in (dW, db))
-    return dW.to(W.dtype), db.to(b.dtype)
+    both = x.new_empty(shares, W.numel() + b.numel(), dtype=torch.promote_types(x.dtype, torch.float32))
+    dW, db = both[:, : W.numel()], both[:, W.numel() :]
+    _weight_product[(programs * shares,)](x, y, dy, dW, db, both.shape[1], **options, num_warps=8 if tall > 64 else 4)
+    total = (both[0] if shares == 1 else both.sum(0)).to(W.dtype)
+    return total[: W.numel()].view(W.shape), total[W.numel() :].view(b.shape)
 
 
 def _options(x: Tensor, W: Tensor) -> dict[str, Any]:
@@ -194,6 +194,7 @@ def _weight_product(
     dy,
     dW,
     db,
+    stride,
     count,
     T,
     shares,
@@ -219,8 +220,7 @@ def _weight_product(
         part = load(x + at * D + j[None, :], present & (j < D)[None, :], product)
         product = tl.dot(tl.trans(grad), part, product, input_precision=PRECISION, out_dtype=REAL)
         total += grad
-    matrices = tl.num_programs(0) // across // down // shares
-    row = (share * matrices + matrix) * OUT + i
-    tl.store(dW + row[:, None] * D + j[None, :], product, mask=(i < OUT)[:, None] & (j < D)[None, :])
+    row, first = matrix * OUT + i, share.to(tl.int64) * stride
+    tl.store(dW + first + row[:, None] * D + j[None, :], product, mask=(i < OUT)[:, None] & (j < D)[None, :])
     if tl.program_id(0) % across == 0:
-        tl.store(db + row, tl.sum(total, 0), mask=i < OUT)
+        tl.store(db + first + row, tl.sum(total, 0), mask=i < OUT)

@@ -1,6 +1,7 @@
 """From a projection [batch, time, 3 width (+ heads)] to q, k, v (and beta) of every head, with the feature map.
 
-A program takes a tile of positions of one head. The backward pass computes the features again.
+A program takes a tile of positions of one head, and its neighbours the other heads, with which it shares lines of z.
+The backward pass computes the features again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from assay.ops.gpu.common import exp, padded, sigmoid, state_type
 
-TILE_ENTRIES = 2048  # of one of q, k and v
+TILE_ENTRIES = 1024  # of one of q, k and v
 SMALLEST = tl.constexpr(1e-12)  # length, as torch.nn.functional.normalize has it
 
 
@@ -43,12 +44,12 @@ def join(outputs: Sequence[Tensor], grads: Sequence[Tensor | None], z: Tensor, f
     return dz
 
 
-def _settings(z: Tensor, q: Tensor, gated: bool) -> tuple[tuple[int, int], dict[str, Any]]:
+def _settings(z: Tensor, q: Tensor, gated: bool) -> tuple[tuple[int], dict[str, Any]]:
     batch, heads, time, dim = q.shape
     block = padded(dim)
     tile = max(1, min(padded(batch * time), TILE_ENTRIES // block))
     sizes = {"count": batch * time, "T": time, "SIZE": z.shape[-1], "H": heads, "D": dim, "TILE": tile, "BLOCK": block}
-    return (triton.cdiv(batch * time, tile), heads), sizes | {"REAL": state_type(z), "num_warps": 4}
+    return (heads * triton.cdiv(batch * time, tile),), sizes | {"REAL": state_type(z), "num_warps": 8}
 
 
 @triton.jit
@@ -90,7 +91,8 @@ def _feature_gradient(z, d, real, FEATURES: tl.constexpr):
 @triton.jit
 def _places(count, T, SIZE: tl.constexpr, H: tl.constexpr, D: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr):
     """Of a tile's positions and one head: where its entries lie in z and in q, which exist; and the same for beta."""
-    n, head, c = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE), tl.program_id(1), tl.arange(0, BLOCK)
+    head, c = tl.program_id(0) % H, tl.arange(0, BLOCK)
+    n = (tl.program_id(0) // H).to(tl.int64) * TILE + tl.arange(0, TILE)
     place = (n // T * H + head) * T + n % T
     real = (n < count)[:, None] & (c < D)[None, :]
     return (n * SIZE + head * D)[:, None] + c[None, :], place[:, None] * D + c[None, :], real, n, place, head
