@@ -10,6 +10,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -31,11 +34,37 @@ def _shift(z: Tensor, bits: int) -> Tensor:
     return (z >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def kernels(x: Tensor) -> ModuleType | None:
+    """The kernels for integers, if they can work on a tensor: it is on a GPU, and has contents."""
+    if type(x) is not Tensor or not x.is_cuda or not _has_triton():
+        return None
+    from assay import integer_kernels  # imports Triton
+
+    return integer_kernels
+
+
 def mix(z: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
     """A bijection of 64-bit words in which every input bit reaches every output bit."""
+    if gpu := kernels(z):
+        return cast(Tensor, gpu.mix(z))
     z = (z ^ _shift(z, 30)).mul_(MIX_1)
     z = z.bitwise_xor_(_shift(z, 27)).mul_(MIX_2)
     return z.bitwise_xor_(_shift(z, 31))
+
+
+@cache
+def _mixed(number: int) -> int:
+    """`mix` of one word."""
+    word = (1 << 64) - 1
+    z = number & word
+    z = (z ^ (z >> 30)) * MIX_1 & word
+    z = (z ^ (z >> 27)) * MIX_2 & word
+    return _signed(z ^ (z >> 31))
 
 
 def _number(value: int, device: torch.device | str) -> Int[Tensor, ""]:
@@ -73,8 +102,8 @@ class Rng:
         keys = self.keys
         for part in path:
             number = _stream(part) if isinstance(part, str) else part
-            number = number if isinstance(number, Tensor) else _number(number, keys.device)
-            keys = mix(keys ^ mix(number + GOLDEN))
+            mixed = mix(number + GOLDEN) if isinstance(number, Tensor) else _mixed(number + GOLDEN)
+            keys = mix(keys ^ mixed)
         return Rng(keys)
 
     def rows(self, count: int, first: int = 0) -> Rng:

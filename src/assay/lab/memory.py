@@ -23,9 +23,7 @@ from assay.rng import Rng
 from assay.spec import RunSpec
 from assay.tasks.task import Task
 
-PARAMETER_COPIES = (
-    6  # of a member's parameters: they and Adam's two averages, each also in the snapshot of the last round
-)
+PARAMETER_COPIES = 7  # of a member's: parameters and Adam's averages, the same in the last snapshot, and in one piece
 MOST_SLOTS = 256  # beyond this a GPU is full: more slots take proportionally longer
 USABLE_SHARE = 0.7  # of the free memory; the rest is for the allocator's rounding, test sets and libraries
 GIB = 1 << 30

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from assay.description import in_one_line
@@ -27,7 +27,7 @@ from assay.lab.member_state import BestState, MemberState
 from assay.lab.numerics import numerics
 from assay.lab.precompile import compile_kernels
 from assay.lab.slot_modules import SingleModule, SlotModules, StackedModules
-from assay.lab.slots import Slots
+from assay.lab.slots import Slots, is_fused
 from assay.lab.stacking import Layout, build_module, frozen, member_losses, trainable
 from assay.lab.validation import Validation
 from assay.rng import Rng
@@ -65,13 +65,19 @@ class Population:
         self.layout, self.slots = Layout(template), Slots.empty(slots, device)
         self.theta, self.m, self.v = (torch.zeros(slots, self.layout.size, device=device, dtype=dtype) for _ in "123")
         self.theta += self.layout.row(template, self.theta)  # empty slots compute with finite numbers
-        self.modules: SlotModules = (StackedModules if slots > 1 else SingleModule)(template, self.layout, self.theta)
+        copied = is_fused(self.theta) and not self.training.compile
+        self.modules: SlotModules = (
+            StackedModules(template, self.layout, self.theta, copied)
+            if slots > 1
+            else SingleModule(template, self.layout, self.theta)
+        )
         self.members: list[RunSpec | None] = [None] * slots
         self.snapshot: dict[str, Tensor] = {}
         self.tasks = {task: number for number, task in enumerate(tasks)}
         self.batches = BatchBuffer(tasks, self.training, slots, device, dtype)
         self.validation = Validation(spec, tasks, slots, device, dtype)
         self.losses, self.update = self._losses, self._update
+        self.ones = torch.ones(slots, device=device, dtype=dtype)  # the gradient of every member's loss
         self.step, self.validate = GraphedFunction(self._step), GraphedFunction(self._validate)
         self.draws = [GraphedFunction(partial(self._draw, number)) for number in range(len(tasks))]
         self.why_not_compiled = self._compile() if self.training.compile else ""
@@ -118,6 +124,7 @@ class Population:
                 rows[slot] = row
             for name, buffer in self.modules.buffers.items():
                 buffer[slot] = state.buffers[name]
+            self.modules.refresh()
         self.slots.assign(slot, spec, self.tasks[spec.task], step)
         self.members[slot] = spec
 
@@ -153,6 +160,7 @@ class Population:
         self.theta[slot] = best.theta
         for name, buffer in self.modules.buffers.items():
             buffer[slot] = best.buffers[name]
+        self.modules.refresh()
 
     def module(self, slot: int) -> nn.Module:
         """The member of a slot as a module; valid until the next call or the next round."""
@@ -192,23 +200,26 @@ class Population:
     def _step(self) -> None:
         inputs, targets = self.batches.take()
         leaves, buffers = self.modules.leaves, {name: x.clone() for name, x in self.modules.buffers.items()}
-        active = self.slots.active
         with torch.enable_grad():
             losses = self.losses(leaves, inputs, targets)
-            grads = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
+            grads = torch.autograd.grad(losses, list(leaves.values()), self.ones.to(losses.dtype), allow_unused=True)
         with torch.no_grad():
-            self._restore_inactive_buffers(active, buffers)
+            self._restore_inactive_buffers(buffers)
             self.update(losses.detach(), grads)
 
     def _losses(self, leaves: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Float[Tensor, "slots"]:
         return member_losses(self.modules.logits(leaves, inputs), targets)
 
     def _update(self, losses: Float[Tensor, "slots"], grads: Sequence[Tensor | None]) -> None:
-        self.slots.update(losses, self.layout.rows(grads, self.theta), self.theta, self.m, self.v)
+        g = self.layout.rows(grads, self.theta)
+        self.slots.update(losses, g, self.theta, self.m, self.v, self.modules.copy)
 
-    def _restore_inactive_buffers(self, active: Bool[Tensor, "slots"], previous: dict[str, Tensor]) -> None:
+    def _restore_inactive_buffers(self, previous: dict[str, Tensor]) -> None:
         """Undo what the forward pass wrote to the buffers of slots that are no longer trained."""
         self.modules.collect_buffers()
+        if not previous:
+            return
+        active = self.slots.active
         for name, buffer in self.modules.buffers.items():
             buffer.copy_(torch.where(active.view(-1, *[1] * (buffer.ndim - 1)), buffer, previous[name]))
 

@@ -19,6 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.lab.memory import trace_step
 from assay.lab.numerics import numerics
+from assay.lab.slots import ParameterCopy, Slots
+from assay.lab.stacking import Layout
 from assay.spec import RunSpec
 
 
@@ -46,6 +48,15 @@ def _type_of(x: Any) -> Any:
     return TensorType((tuple(x.shape), x.dtype)) if isinstance(x, Tensor) else x
 
 
+def _compile_update(slots: int, device: torch.device) -> None:
+    """The kernels of the update are the same for all sizes."""
+    row, table = torch.zeros(1, Layout.ALIGNMENT, device=device), torch.zeros(1, 2, dtype=torch.int64, device=device)
+    copy = ParameterCopy(torch.zeros_like(row[0]), table) if slots > 1 else None
+    with suppress(Exception):
+        g, theta, m, v = (torch.zeros_like(row) for _ in range(4))
+        Slots.empty(1, device).update(row[:, 0], g, theta, m, v, copy)
+
+
 def compile_kernels(spec: RunSpec, slots: int, device: torch.device) -> int:
     """Compile the kernels of a training step; returns the number of distinct operator calls.
 
@@ -63,5 +74,7 @@ def compile_kernels(spec: RunSpec, slots: int, device: torch.device) -> int:
             func(*pytree.tree_map(zeros, arguments, is_leaf=lambda x: isinstance(x, TensorType)))
 
     with numerics(spec.training, device), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        update = pool.submit(_compile_update, slots, device)
         list(pool.map(call, operators.calls.values()))
+        update.result()
     return len(operators.calls)

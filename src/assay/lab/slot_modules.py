@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from assay.lab.evaluate import logits_of
+from assay.lab.slots import ParameterCopy
 from assay.lab.stacking import Layout, frozen, member_logits, trainable
 
 
@@ -18,6 +19,7 @@ class SlotModules(ABC):
     template: nn.Module
     leaves: dict[str, Tensor]
     buffers: dict[str, Tensor]  # [slots, ...]
+    copy: ParameterCopy | None = None  # what the parameters are views into, if not the rows
 
     @abstractmethod
     def logits(self, leaves: dict[str, Tensor], inputs: Tensor) -> Tensor:
@@ -28,17 +30,31 @@ class SlotModules(ABC):
         """The member of a slot as a module; valid until the next call or the next step."""
 
     @abstractmethod
+    def refresh(self) -> None:
+        """Copy the rows `theta` to the parameters, where these are not views into them."""
+
+    @abstractmethod
     def collect_buffers(self) -> None:
         """Copy buffers that a call has replaced back to where `buffers` expects them."""
 
 
 class StackedModules(SlotModules):
-    """Many slots: one module whose call is mapped over stacked parameters and buffers."""
+    """Many slots: one module whose call is mapped over stacked parameters and buffers.
 
-    def __init__(self, template: nn.Module, layout: Layout, theta: Float[Tensor, "slots size"]) -> None:
-        slots = len(theta)
-        self.template = template
-        self.leaves = {name: p.detach().requires_grad_() for name, p in layout.views(theta).items()}
+    Kernels need a parameter of all slots in one piece. Rather than gather it from the rows in every pass, the update
+    writes a copy, if it can.
+    """
+
+    def __init__(
+        self, template: nn.Module, layout: Layout, theta: Float[Tensor, "slots size"], copied: bool = False
+    ) -> None:
+        slots, views = len(theta), layout.views(theta)
+        self.template, self.rows = template, views
+        if copied:
+            self.copy = ParameterCopy(torch.zeros_like(theta).flatten(), layout.table(theta.device))
+            views = layout.contiguous_views(self.copy.flat)
+        self.leaves = {name: p.detach().requires_grad_() for name, p in views.items()}
+        self.refresh()
         self.buffers = {name: x.expand(slots, *x.shape).clone() for name, x in frozen(template).items()}
 
     def logits(self, leaves: dict[str, Tensor], inputs: Tensor) -> Tensor:
@@ -51,6 +67,11 @@ class StackedModules(SlotModules):
             for name, tensor in frozen(self.template).items():
                 tensor.copy_(self.buffers[name][slot])
         return self.template
+
+    def refresh(self) -> None:
+        if self.copy:
+            for name, leaf in self.leaves.items():
+                leaf.detach().copy_(self.rows[name])
 
     def collect_buffers(self) -> None:
         """A module that replaces buffers is not mapped, so there are none."""
@@ -75,6 +96,9 @@ class SingleModule(SlotModules):
 
     def module(self, slot: int) -> nn.Module:
         return self.template
+
+    def refresh(self) -> None:
+        """The parameters are views into the row."""
 
     def collect_buffers(self) -> None:
         for name, buffer in self.buffers.items():

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Self, get_args
+from typing import NamedTuple, Self, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from assay.ops.dispatch import is_installed
 from assay.spec import RunSpec, Schedule
 
 SCHEDULES = get_args(Schedule)
+
+
+class ParameterCopy(NamedTuple):
+    """A copy of the parameters in which each is contiguous over all slots, and the table that finds it there."""
+
+    flat: Float[Tensor, "numbers"]
+    table: Int[Tensor, "groups 2"]
+
+
+def is_fused(theta: Tensor) -> bool:
+    """Whether kernels carry out the update."""
+    return theta.is_cuda and is_installed("triton")
 
 
 @dataclass
@@ -88,8 +101,20 @@ class Slots:
         theta: Float[Tensor, "slots size"],
         m: Float[Tensor, "slots size"],
         v: Float[Tensor, "slots size"],
+        copy: ParameterCopy | None = None,
     ) -> None:
-        """AdamW on the rows of active slots; one whose loss or gradient is NaN, infinite or too large diverges."""
+        """AdamW on the rows of active slots; one whose loss or gradient is NaN, infinite or too large diverges.
+
+        On a GPU three kernels do this, which also keep the copy of the parameters up to date.
+        """
+        if not is_fused(theta) or torch.compiler.is_compiling():
+            return self._update(losses, g, theta, m, v)
+        from assay.ops.gpu import adamw
+
+        return adamw.update(vars(self), losses, g, theta, m, v, *(copy or ()))
+
+    def _update(self, losses: Tensor, g: Tensor, theta: Tensor, m: Tensor, v: Tensor) -> None:
+        """The update in plain operations, which the kernels must equal."""
         active, norm = self.active, torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
         good = active & losses.isfinite() & (losses < self.explodes) & norm.isfinite()
         self.diverged |= active & ~good

@@ -7,19 +7,18 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from assay import ops
 from assay.description import BadInput, in_one_line
 from assay.lab.data import blank
 from assay.lab.evaluate import logits_of
 from assay.models.skeleton import Foreign
 from assay.rng import Rng
 from assay.spec import RunSpec
-from assay.tasks.task import IGNORE
 
 
 def build_module(
@@ -46,8 +45,7 @@ def member_losses(
     logits: Float[Tensor, "members rows time answers"], targets: Int[Tensor, "members rows time"]
 ) -> Float[Tensor, "members"]:
     """Each member's mean cross-entropy over its targets; 0 where all targets are IGNORE."""
-    losses = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), ignore_index=IGNORE, reduction="none")
-    return losses.view(len(targets), -1).sum(1) / (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
+    return ops.cross_entropy(logits.flatten(1, 2), targets.flatten(1))
 
 
 def member_logits(
@@ -134,6 +132,20 @@ class Layout:
             else rows[:, start]
             for name, start in self.starts.items()
         }
+
+    def contiguous_views(self, flat: Float[Tensor, "numbers"]) -> dict[str, Tensor]:
+        """Each parameter as a contiguous view [slots, ...] into a copy of all rows."""
+        slots = len(flat) // self.size
+        return {
+            name: flat[slots * start :][: slots * self.shapes[name].numel()].view(slots, *self.shapes[name])
+            for name, start in self.starts.items()
+        }
+
+    def table(self, device: torch.device) -> Int[Tensor, "groups 2"]:
+        """Of every ALIGNMENT numbers of a row: where their parameter starts, and how many numbers it has."""
+        places = [(start, self.shapes[name].numel()) for name, start in self.starts.items()]
+        counts = [-(-count // self.ALIGNMENT) for _, count in places]
+        return torch.tensor(places, device=device).repeat_interleave(torch.tensor(counts, device=device), dim=0)
 
     def rows(self, tensors: Sequence[Tensor | None], like: Float[Tensor, "slots size"]) -> Float[Tensor, "slots size"]:
         """Rows from one tensor [slots, ...] per parameter; None stands for zeros."""

@@ -11,8 +11,9 @@ from torch import Tensor
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
+from assay.models.dense import has_kernel
 from assay.models.features import FeatureMap, features
-from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
+from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, project, split_heads
 from assay.rng import Rng
 
 
@@ -36,6 +37,7 @@ class DeltaRule(HeadedMixer):
 
 class DeltaRuleLayer(MixerLayer):
     operator: ClassVar[str] = "delta_rule"
+    starts_at_zero: ClassVar[bool] = True
 
     def __init__(self, description: DeltaRule, width: int, rng: Rng) -> None:
         super().__init__()
@@ -58,17 +60,28 @@ class DeltaRuleLayer(MixerLayer):
         """Reshape [batch, time, steps * n] to [batch, time * steps, n]: the writes of a token become time steps."""
         return x.reshape(len(x), x.shape[1] * self.steps, -1)
 
-    def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries; keys, values and rates of all writes, of which a token has several time steps."""
+        if self.steps == 1 and has_kernel("qkvb", x):
+            z = project(x, self.query, self.key, self.value, self.beta)
+            return ops.qkvb(z, heads=self.heads, features=self.features, sigmoid=True)
         q = features(self.features, split_heads(self.query(x), self.heads))
         k = features(self.features, split_heads(self._steps(self.key(x)), self.heads))
         v = split_heads(self._steps(self.value(x)), self.heads)
-        beta = self.beta_range * self._steps(self.beta(x)).sigmoid().transpose(1, 2)
+        return q, k, v, self._steps(self.beta(x)).sigmoid().transpose(1, 2)
+
+    def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
+        q, k, v, beta = self._heads(x)
+        beta = beta if self.beta_range == 1 else self.beta_range * beta
         per_token = self.steps + self.reads_before
         if self.reads_before:  # the output is read at an additional first step of each token, which writes nothing
             k, v, beta = (self._with_empty_step(x) for x in (k, v, beta))
-        o, state = ops.delta_rule(q.repeat_interleave(per_token, dim=2), k, v, beta, state, backend=backend)
-        read = 0 if self.reads_before else per_token - 1
-        return self.out(join_heads(o[:, :, read::per_token])), state
+        if per_token > 1:
+            q = q.repeat_interleave(per_token, dim=2)
+        o, state = ops.delta_rule(q, k, v, beta, state, backend=backend)
+        if per_token > 1:
+            o = o[:, :, 0 if self.reads_before else per_token - 1 :: per_token]
+        return self.out(join_heads(o)), state
 
     def _with_empty_step(self, x: Tensor) -> Tensor:
         """Insert zeros before the writes of each token in [batch, heads, time * steps, ...]."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
+from assay.models.dense import has_kernel, linear
 from assay.models.mixer import Mixer, MixerLayer
 from assay.rng import Rng
 
@@ -27,6 +28,7 @@ class ElementwiseLstm(Mixer):
 
 class ElementwiseLstmLayer(MixerLayer):
     operator: ClassVar[str] = "elementwise_lstm"
+    starts_at_zero: ClassVar[bool] = True
 
     def __init__(self, width: int, rng: Rng) -> None:
         super().__init__()
@@ -44,7 +46,12 @@ class ElementwiseLstmLayer(MixerLayer):
         return self.zeros(batch, 1, self.width)
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
-        z, f = x @ self.W_z.T + self.b_z, x @ self.W_f.T + self.b_f
+        product = linear if has_kernel("affine", x) else _product
+        z, f = product(x, self.W_z, self.b_z), product(x, self.W_f, self.b_f)
         c, state = ops.elementwise_lstm(z[:, None], f[:, None], self.w_z, self.w_f, state, backend=backend)
-        c = c[:, 0]
-        return c * (torch.cat([x, c], dim=-1) @ self.W_o.T + self.b_o).sigmoid(), state
+        c = c.squeeze(1)
+        return ops.gate(c, product(torch.cat([x, c], dim=-1), self.W_o, self.b_o)), state
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return x @ weight.T + bias

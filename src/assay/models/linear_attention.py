@@ -9,8 +9,9 @@ from torch import Tensor
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
+from assay.models.dense import has_kernel
 from assay.models.features import FeatureMap, features
-from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
+from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, project, split_heads
 from assay.rng import Rng
 
 
@@ -28,6 +29,7 @@ class LinearAttention(HeadedMixer):
 
 class LinearAttentionLayer(MixerLayer):
     operator: ClassVar[str] = "linear_attention"
+    starts_at_zero: ClassVar[bool] = True
 
     def __init__(self, description: LinearAttention, width: int, rng: Rng) -> None:
         super().__init__()
@@ -39,10 +41,20 @@ class LinearAttentionLayer(MixerLayer):
     def initial_state(self, batch: int) -> State:
         return self.zeros(batch, self.heads, self.dim, self.dim)
 
-    def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries, keys, values, and the strengths of the writes if these are gated."""
+        if has_kernel("qkv", x) and self.beta is not None:
+            z = project(x, self.project, self.beta)
+            return ops.qkvb(z, heads=self.heads, features=self.features, sigmoid=True)
+        if has_kernel("qkv", x):
+            return *ops.qkv(self.project(x), heads=self.heads, features=self.features), None
         q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
-        q, k = features(self.features, q), features(self.features, k)
-        if self.beta is not None:
-            v = self.beta(x).sigmoid().transpose(1, 2)[..., None] * v
+        beta = None if self.beta is None else self.beta(x).sigmoid().transpose(1, 2)
+        return features(self.features, q), features(self.features, k), v, beta
+
+    def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
+        q, k, v, beta = self._heads(x)
+        if beta is not None:
+            v = beta[..., None] * v
         o, state = ops.linear_attention(q, k, v, state, backend=backend)
         return self.out(join_heads(o)), state

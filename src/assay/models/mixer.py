@@ -13,6 +13,7 @@ from torch import Tensor
 from assay import ops
 from assay.description import Description
 from assay.models.causal import Causal, State
+from assay.models.dense import Linear, linear
 from assay.rng import Rng
 
 
@@ -20,6 +21,7 @@ class MixerLayer(Causal):
     """Mixes tokens [batch, time, width] along time. A subclass defines `mix` for all backends of its operator."""
 
     operator: ClassVar[str] = ""  # the name of its operator in `assay.ops`, if any
+    starts_at_zero: ClassVar[bool] = False  # whether `mix` takes None for the initial state
     dim: int = 1  # the head size of that operator, which a kernel may limit
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
@@ -30,7 +32,9 @@ class MixerLayer(Causal):
         return y[:, 0], state
 
     def forward(self, x: Float[Tensor, "batch time width"], state: State = None) -> tuple[Tensor, State]:
-        return self.mix(x, self.initial_state(len(x)) if state is None else state, "auto")
+        if state is None and not self.starts_at_zero:
+            state = self.initial_state(len(x))
+        return self.mix(x, state, "auto")
 
 
 class Mixer(Description, ABC):
@@ -69,6 +73,11 @@ def split_heads(x: Float[Tensor, "batch time width"], heads: int) -> Float[Tenso
 
 def join_heads(x: Float[Tensor, "batch heads time dim"]) -> Float[Tensor, "batch time width"]:
     return x.transpose(1, 2).flatten(2)
+
+
+def project(x: Float[Tensor, "batch time width"], *maps: Linear) -> Float[Tensor, "batch time outputs"]:
+    """The outputs of several maps without bias side by side, from one product."""
+    return linear(x, torch.cat([layer.weight for layer in maps]), None)
 
 
 def positions_from(start: Int[Tensor, ""], time: int) -> Int[Tensor, "time"]:

@@ -9,7 +9,8 @@ from torch import Tensor
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
-from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
+from assay.models.dense import has_kernel
+from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, project, split_heads
 from assay.rng import Rng
 
 
@@ -29,6 +30,7 @@ class RecurrentDelta(HeadedMixer):
 
 class RecurrentDeltaLayer(MixerLayer):
     operator: ClassVar[str] = "recurrent_delta"
+    starts_at_zero: ClassVar[bool] = True
 
     def __init__(self, description: RecurrentDelta, width: int, rng: Rng) -> None:
         super().__init__()
@@ -46,8 +48,11 @@ class RecurrentDeltaLayer(MixerLayer):
         return self.zeros(batch, self.heads, self.dim, self.dim), self.zeros(batch, self.heads, self.dim)
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
-        q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
+        if has_kernel("qkvb", x):
+            q, k, v, beta = ops.qkvb(project(x, self.project, self.beta), heads=self.heads)
+        else:
+            q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
+            beta = self.beta(x).transpose(1, 2)
         R = self.R_q, self.R_k, self.R_v, self.r_b
-        beta = self.beta(x).transpose(1, 2)
         o, state = ops.recurrent_delta(q, k, v, beta, R, state, additive=self.additive, backend=backend)
         return self.out(join_heads(o)), state

@@ -11,6 +11,7 @@ from torch import Tensor
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
+from assay.models.dense import has_kernel
 from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, positions_from, split_heads
 from assay.models.positions import rotate
 from assay.rng import Rng
@@ -45,10 +46,20 @@ class RetentionLayer(MixerLayer):
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         W, start = state
-        q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
+        z = self.project(x)
+        if has_kernel("qkv", x):
+            q, k, v = ops.qkv(z, heads=self.heads)
+        else:
+            q, k, v = (split_heads(part, self.heads) for part in z.chunk(3, -1))
         positions = positions_from(start, x.shape[1])
         q, k = rotate(q, positions), rotate(k, positions) * self.dim**-0.5
         decay = 1 - 2.0 ** (-5 - torch.arange(self.heads, device=x.device, dtype=x.dtype))
         o, W = ops.retention(q, k, v, decay, W, backend=backend)
-        y = join_heads(F.layer_norm(o, (self.dim,)))
+        y = join_heads(self._normed(o))
         return self.out(F.silu(self.gate(x)) * y), (W, start + x.shape[1])
+
+    def _normed(self, o: Tensor) -> Tensor:
+        if not has_kernel("layer_norm", o):
+            return F.layer_norm(o, (self.dim,))
+        scale = torch.ones(1, self.heads, self.dim, device=o.device, dtype=o.dtype)
+        return ops.layer_norm(o, scale, torch.zeros_like(scale))

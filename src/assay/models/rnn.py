@@ -18,6 +18,7 @@ class RnnLayer(MixerLayer):
     """Input weights W and recurrent weights R of all gates, initialised like torch's recurrent layers."""
 
     gates: ClassVar[int]
+    starts_at_zero: ClassVar[bool] = True
 
     def __init__(self, width: int, rng: Rng) -> None:
         super().__init__()
@@ -30,7 +31,7 @@ class RnnLayer(MixerLayer):
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         h, state = self.recur(self.project(x)[:, None], state, backend)
-        return h[:, 0], state
+        return h.squeeze(1), state
 
     @abstractmethod
     def recur(self, a: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
@@ -121,6 +121,23 @@ def in_layers(mixer: Mixer, layers: int) -> tuple[Mixer, ...]:
     return (mixer,) * layers
 
 
+class Stream(NamedTuple):
+    """The residual stream as a sum that is not yet computed: a norm computes it in the same kernel."""
+
+    x: Tensor
+    addend: Tensor | None = None
+
+    def sum(self) -> Tensor:
+        return self.x if self.addend is None else self.x + self.addend
+
+    def norm(self, norm: nn.Module) -> tuple[Tensor, Tensor]:
+        """The norm of the sum, and the sum."""
+        if self.addend is not None and isinstance(norm, LayerNorm):
+            return norm.of_sum(self.x, self.addend)
+        total = self.sum()
+        return norm(total), total
+
+
 class Block(Causal):
     """One layer: a mixer, then a feed-forward part, each with a residual connection and a norm."""
 
@@ -141,22 +158,40 @@ class Block(Causal):
     def initial_state(self, batch: int) -> State:
         return self.mixer.initial_state(batch)
 
-    def _run(self, x: Tensor, state: State, mix: Mix) -> tuple[Tensor, State]:
-        y, state = mix(self.mixer_norm(x) if self.norm == "pre" else x, state)
-        if self.residual:
-            y = (self.mixer_norm(x) if self.norm == "carry" else x) + y
-        x = self.mixer_norm(y) if self.norm == "post" else y
+    def run(self, stream: Stream, state: State, mix: Mix) -> tuple[Stream, State]:
+        """From stream to stream: its last addition is left to whoever needs the sum, often a norm."""
+        if self.norm in ("post", "none"):
+            return self._run_post(stream.sum(), state, mix)
+        n, x = stream.norm(self.mixer_norm)
+        y, state = mix(n if self.norm == "pre" else x, state)
+        stream = self._add(x if self.norm == "pre" else n, y)
         if self.ff is not None:
-            y = self.ff(self.ff_norm(x) if self.norm in ("pre", "carry") else x)
-            y = x + y if self.residual else y
-            x = self.ff_norm(y) if self.norm == "post" else y
-        return x, state
+            n, x = stream.norm(self.ff_norm)
+            stream = self._add(x, self.ff(n))
+        return stream, state
+
+    def _run_post(self, x: Tensor, state: State, mix: Mix) -> tuple[Stream, State]:
+        y, state = mix(x, state)
+        stream = self._add(x, y)
+        if self.norm == "post":
+            stream = Stream(stream.norm(self.mixer_norm)[0])
+        if self.ff is not None:
+            x = stream.sum()
+            stream = self._add(x, self.ff(x))
+            if self.norm == "post":
+                stream = Stream(stream.norm(self.ff_norm)[0])
+        return stream, state
+
+    def _add(self, x: Tensor, y: Tensor) -> Stream:
+        return Stream(x, y) if self.residual else Stream(y)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return self._run(x, state, self.mixer.step)
+        stream, state = self.run(Stream(x), state, self.mixer.step)
+        return stream.sum(), state
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
-        return self._run(x, state, self.mixer)
+        stream, state = self.run(Stream(x), state, self.mixer)
+        return stream.sum(), state
 
     def state_floats(self, length: int) -> int:
         return self.mixer.state_floats(length)
@@ -185,44 +220,47 @@ class Model(Causal):
         self.read_out = initial.linear(rng.child("read_out"), width, answers)
         self.check_length, self.state_change = description.check_length, description.state
 
-    def _zero(self) -> Tensor:
-        return torch.zeros((), dtype=torch.int64, device=self.read_out.weight.device)
+    def _position(self, number: int) -> Tensor:
+        return torch.full((), number, dtype=torch.int64, device=self.read_out.weight.device)
 
     def initial_state(self, batch: int) -> State:
         states = tuple(block.initial_state(batch) for block in self.blocks)  # type: ignore[operator]
         if self.state_change and self.state_change.numbers:
             states = self.state_change.apply(states, training=False)
-        return self._zero(), states
+        return self._position(0), states
 
-    def _embed(self, x: Tensor, start: Tensor, at_zero: bool = False) -> Tensor:
-        """Embed x [batch, time, ...], whose first position is `start`; `at_zero` avoids a read from the device."""
+    def _embed(self, x: Tensor, start: Tensor | None) -> Tensor:
+        """Embed x [batch, time, ...], whose first position is `start`, or 0: None avoids a read from the device."""
         embedded: Tensor = self.embed(x)
         if self.positions is None:
             return embedded
-        self.check_length((0 if at_zero else int(start)) + x.shape[1])
-        with_positions: Tensor = self.positions(embedded, positions_from(start, x.shape[1]))
+        self.check_length((0 if start is None else int(start)) + x.shape[1])
+        first = self._position(0) if start is None else start
+        with_positions: Tensor = self.positions(embedded, positions_from(first, x.shape[1]))
         return with_positions
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         start, states = state
-        h, new_states = self._embed(x[:, None], start)[:, 0], []
-        for block, block_state in zip(self.blocks, states, strict=True):
-            h, new_state = block.step(h, block_state)  # type: ignore[operator]
-            new_states.append(new_state)
-        after = tuple(new_states)
+        h, after = self._run_blocks(self._embed(x[:, None], start)[:, 0], states, "step")
         if self.state_change:
             after = self.state_change.apply(after, self.training)
-        return self.read_out(self.final_norm(h)), (start + 1, after)
+        return self.read_out(h), (start + 1, after)
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         if self.state_change:
             return super().forward(x, state)
-        start, states = (self._zero(), (None,) * len(self.blocks)) if state is None else state
-        h, new_states = self._embed(x, start, at_zero=state is None), []
-        for block, block_state in zip(self.blocks, states, strict=True):
-            h, new_state = block(h, block_state)
-            new_states.append(new_state)
-        return self.read_out(self.final_norm(h)), (start + x.shape[1], tuple(new_states))
+        start, states = (None, (None,) * len(self.blocks)) if state is None else state
+        h, after = self._run_blocks(self._embed(x, start), states, "forward")
+        return self.read_out(h), (self._position(x.shape[1]) if start is None else start + x.shape[1], after)
+
+    def _run_blocks(self, x: Tensor, states: State, method: Literal["step", "forward"]) -> tuple[Tensor, State]:
+        """All blocks and the final norm, on one moment or on several."""
+        stream, after = Stream(x), []
+        for block, state in zip(self.blocks, states, strict=True):
+            assert isinstance(block, Block)
+            stream, new_state = block.run(stream, state, getattr(block.mixer, method))
+            after.append(new_state)
+        return stream.norm(self.final_norm)[0], tuple(after)
 
     def state_floats(self, length: int) -> int:
         return sum(block.state_floats(length) for block in self.blocks)  # type: ignore[operator]

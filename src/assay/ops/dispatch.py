@@ -12,7 +12,7 @@ from torch import Tensor
 
 from assay.description import BadInput, suggestion
 from assay.ops.kernel import Kernel
-from assay.ops.operator import Checked, Operator, TensorMeta, state_dtype
+from assay.ops.operator import Checked, Flag, Operator, TensorMeta, state_dtype
 
 Backend = Literal["auto", "reference", "chunked", "cpu", "gpu"]
 BACKENDS = get_args(Backend)
@@ -21,17 +21,18 @@ INSTALLED = {library: importlib.util.find_spec(library) is not None for library 
 HEAD_LIMIT = 128  # the largest head size of the gpu kernels
 
 OPERATORS: dict[str, Operator] = {}
+FUSIONS: dict[str, Operator] = {}  # what models compute around the recurrences, each in one kernel on a GPU
 KERNELS: dict[tuple[str, str], Kernel] = {}  # by operator and backend
 
 
-def define(operator: Operator) -> Operator:
+def define(operator: Operator, registry: dict[str, Operator] = OPERATORS) -> Operator:
     """Register an operator and its kernels."""
-    OPERATORS[operator.name] = operator
+    registry[operator.name] = operator
     KERNELS.update({(operator.name, backend): Kernel(operator, backend) for backend in operator.kernels})
     return operator
 
 
-def call(operator: Operator, *arguments: Any, backend: Backend, **flags: bool | str) -> tuple[Tensor, ...]:
+def call(operator: Operator, *arguments: Any, backend: Backend, **flags: Flag) -> tuple[Tensor, ...]:
     """Check the arguments of the public function and run the operator: its output, then its final states."""
     inputs = operator.unpack(arguments)
     check = _check if not torch.compiler.is_compiling() else _check.__wrapped__
@@ -42,6 +43,8 @@ def call(operator: Operator, *arguments: Any, backend: Backend, **flags: bool | 
         for name, x in inputs.items()
     }
     outputs = _run(operator, backend_for(operator.name, backend, first.device, checked.size), tensors, flags)
+    if not operator.states:
+        return outputs
     results = dict(zip(operator.outputs, outputs, strict=True))
     states = (
         results[name][:, :, -1].to(state_dtype(first.dtype)) if name == next(iter(results)) else results[name]
@@ -55,13 +58,11 @@ def _check(operator: Operator, *inputs: TensorMeta | None) -> Checked:
     return operator.check(dict(zip(operator.inputs, inputs, strict=True)))
 
 
-def _run(
-    operator: Operator, backend: str, inputs: dict[str, Tensor], flags: dict[str, bool | str]
-) -> tuple[Tensor, ...]:
+def _run(operator: Operator, backend: str, inputs: dict[str, Tensor], flags: dict[str, Flag]) -> tuple[Tensor, ...]:
     """The operator's outputs."""
     if backend == "gpu":
         return KERNELS[operator.name, backend](inputs, **flags)
-    first = next(iter(inputs.values()))
+    dtype = next(x.dtype for name, x in inputs.items() if name not in operator.integers)
     wide = {name: x.to(state_dtype(x.dtype)) for name, x in inputs.items()}  # only the gpu kernels read bfloat16
     if backend == "cpu":
         output, *states = KERNELS[operator.name, backend](wide, **flags)
@@ -69,7 +70,7 @@ def _run(
         output, *states = operator.chunked(*wide.values(), **flags)
     else:
         output, *states = operator.reference(*wide.values(), **flags)
-    return output.to(first.dtype), *states
+    return output.to(dtype), *states
 
 
 # -- the choice of a backend ---------------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ def backend_for(name: str, backend: Backend, device: torch.device, size: int = 1
         if problem := _problem(name, backend, device, size):
             raise BadInput(problem)
         return backend
-    operator = OPERATORS[name]
+    operator = _definition(name)
     kernel = "gpu" if device.type == "cuda" else device.type
     fuses = operator.fusible and torch.compiler.is_compiling()
     if kernel in LIBRARIES and not fuses and not _problem(name, kernel, device, size):
@@ -94,7 +95,7 @@ def backend_for(name: str, backend: Backend, device: torch.device, size: int = 1
 
 def _problem(name: str, backend: str, device: torch.device, size: int) -> str | None:
     """Why an operator cannot run with a backend, if it cannot."""
-    operator = OPERATORS[name]
+    operator = _definition(name)
     if backend == "chunked":
         return None if operator.chunked else f"{name} has no chunked form; its backends are: {_backends(operator)}"
     if backend not in LIBRARIES:
@@ -113,6 +114,10 @@ def _problem(name: str, backend: str, device: torch.device, size: int) -> str | 
             "use backend='reference'"
         )
     return None
+
+
+def _definition(name: str) -> Operator:
+    return OPERATORS[name] if name in OPERATORS else FUSIONS[name]
 
 
 def _backends(operator: Operator) -> str:

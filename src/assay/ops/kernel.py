@@ -4,6 +4,7 @@ A kernel is a module `assay.ops.<backend>.<operator>`, imported when it first ru
 `outputs(*inputs)` allocates what the forward pass returns (the operator's outputs, then the tensors it saves),
 `forward(outputs, *inputs)` fills it, and `backward(outputs, grads, *inputs)` returns the gradient of every input; the
 gradient of a final state is None where the loss does not use it. Each gets contiguous tensors, and the flags by name.
+Inputs that hold integers have no gradient, and `backward` returns none for them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch.autograd import forward_ad
 from torch.library import custom_op
 
 from assay.description import BadInput
-from assay.ops.operator import Operator, Tensors
+from assay.ops.operator import Flag, Operator, Tensors
 
 
 class Kernel:
@@ -39,11 +40,13 @@ class Kernel:
 
         schema = f"(Tensor[] outputs, Tensor?[] grads, Tensor[] inputs{flags}) -> Tensor[]"
         self.backward = custom_op(f"{name}_backward", self._separate_gradients, mutates_args=(), schema=schema)
-        self.backward.register_fake(lambda outputs, grads, inputs, *flags: [x.new_empty(x.shape) for x in inputs])
+        self.backward.register_fake(
+            lambda outputs, grads, inputs, *flags: [x.new_empty(x.shape) for x in self._floats(inputs)]
+        )
         self.backward.register_autograd(self._refuse_second)
         self.backward.register_vmap(self._refuse_batched)
 
-    def __call__(self, inputs: dict[str, Tensor], **flags: bool | str) -> Tensors:
+    def __call__(self, inputs: dict[str, Tensor], **flags: Flag) -> Tensors:
         """The operator's outputs."""
         arguments = *(x.contiguous() for x in inputs.values()), *(flags[flag] for flag in self.operator.flags)
         if _only_autograd():
@@ -58,10 +61,15 @@ class Kernel:
     def _module(self) -> ModuleType:
         return importlib.import_module(f"assay.ops.{self.backend}.{self.operator.name}")
 
-    def _split(self, arguments: Sequence[Any]) -> tuple[Tensors, dict[str, bool | str]]:
+    def _split(self, arguments: Sequence[Any]) -> tuple[Tensors, dict[str, Flag]]:
         """The inputs, and the flags by name."""
         count = len(self.operator.inputs)
         return tuple(arguments[:count]), dict(zip(self.operator.flags, arguments[count:], strict=True))
+
+    def _floats(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The inputs that have a gradient."""
+        integers = self.operator.integers
+        return [x for name, x in zip(self.operator.inputs, inputs, strict=True) if name not in integers]
 
     def _fake(self, *arguments: Any) -> Tensors | Tensor:
         if forward_ad._current_level >= 0:
@@ -78,20 +86,22 @@ class Kernel:
         return outputs if len(outputs) > 1 else outputs[0]
 
     def _backward(
-        self, outputs: Sequence[Tensor], grads: Sequence[Tensor | None], inputs: Sequence[Tensor], *flags: bool | str
+        self, outputs: Sequence[Tensor], grads: Sequence[Tensor | None], inputs: Sequence[Tensor], *flags: Flag
     ) -> Sequence[Tensor]:
         if not len(inputs[0]):
-            return [torch.zeros_like(x) for x in inputs]
+            return [torch.zeros_like(x) for x in self._floats(inputs)]
         by_name = dict(zip(self.operator.flags, flags, strict=True))
         contiguous = [grad if grad is None else grad.contiguous() for grad in grads]
         return self._module.backward(outputs, contiguous, *inputs, **by_name)  # type: ignore[no-any-return]
 
     def _separate_gradients(
-        self, outputs: Sequence[Tensor], grads: Sequence[Tensor | None], inputs: Sequence[Tensor], *flags: bool | str
+        self, outputs: Sequence[Tensor], grads: Sequence[Tensor | None], inputs: Sequence[Tensor], *flags: Flag
     ) -> list[Tensor]:
         """Gradients in memory of their own: an operator may not return parts of one tensor."""
         outputs, inputs = ([x.contiguous() for x in tensors] for tensors in (outputs, inputs))
-        return [_separate(grad.contiguous()) for grad in self._backward(outputs, grads, inputs, *flags)]
+        found = [grad.contiguous() for grad in self._backward(outputs, grads, inputs, *flags)]
+        repeated = [any(grad is other for other in found[:i]) for i, grad in enumerate(found)]
+        return [grad.clone() if again else _separate(grad) for grad, again in zip(found, repeated, strict=True)]
 
     def _save(self, ctx: Any, inputs: Sequence[Any], output: Tensors | Tensor) -> None:
         tensors, flags = self._split(inputs)
@@ -107,7 +117,9 @@ class Kernel:
         output_grad, *state_grads = grads[: len(self.operator.outputs)]
         known = [torch.zeros_like(outputs[0]) if output_grad is None else output_grad, *state_grads]
         run = self._backward if _only_autograd() and not torch.is_grad_enabled() else self.backward
-        return *run(outputs, known, inputs, *ctx.flags), *(None for _ in ctx.flags)
+        found = iter(run(outputs, known, inputs, *ctx.flags))
+        by_input = (None if name in self.operator.integers else next(found) for name in self.operator.inputs)
+        return *by_input, *(None for _ in ctx.flags)
 
     def _vmap(self, info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
         """Fold the mapped axis into the batch; and into the groups, unless all members share one group's weights."""

@@ -21,7 +21,8 @@ from assay.ops.products import per_row
 AXES = {"B": "batch", "G": "groups", "H": "heads", "T": "time", "K": "key", "V": "value", "D": "dim"}
 AXES |= {"O": "out", "N": "state"}
 Tensors = tuple[Tensor, ...]
-Flags = Mapping[str, bool | str]
+Flag = bool | int | str
+Flags = Mapping[str, Flag]
 
 
 class TensorMeta(NamedTuple):
@@ -58,8 +59,9 @@ class Operator:
     inputs: dict[str, str]
     outputs: dict[str, str]  # the output sequence, then the final states that are not its last moment
     kernels: dict[str, int]  # kernel backends; each with the number of tensors it saves for the backward pass
-    flags: dict[str, bool | str] = field(default_factory=dict)  # with their defaults
+    flags: dict[str, Flag] = field(default_factory=dict)  # with their defaults
     bundles: dict[str, tuple[str, ...]] = field(default_factory=dict)  # inputs that are one argument of the function
+    integers: tuple[str, ...] = ()  # inputs that hold integers, and so have no gradient
     by_group: tuple[str, ...] = ()  # weights that the step takes as [groups, ...]; it takes the others row by row
     bounded: str = ""  # the axes that the gpu kernels keep on chip, so that a limit binds them
     chunked: Callable[..., Tensors] | None = None  # the parallel form, if there is one
@@ -113,7 +115,7 @@ class Operator:
 
     # -- the reference -------------------------------------------------------------------------------------------------
 
-    def reference(self, *inputs: Tensor, **flags: bool | str) -> Tensors:
+    def reference(self, *inputs: Tensor, **flags: Flag) -> Tensors:
         """The step at every moment, one after the other: every other backend must equal it."""
         if not self.states:
             return self.step(*inputs, **flags)
@@ -164,13 +166,14 @@ class Operator:
                 sizes.setdefault(axis, size)
 
     def _check_dtypes(self, inputs: Mapping[str, TensorMeta]) -> None:
-        first = next(iter(inputs))
+        first = next(name for name in inputs if name not in self.integers)
         dtype = inputs[first].dtype
         valid = (torch.float32, torch.float64, torch.bfloat16)
         if dtype not in valid and not (dtype.is_complex and self.complex):
             raise BadInput(f"{self.name}: {first} is {_spelt(dtype)}; expected float32, float64 or bfloat16")
         for name, x in inputs.items():
             expected = dtype if name in self.sequences + self.weights else state_dtype(dtype)
+            expected = torch.int64 if name in self.integers else expected
             final_state = name in self.states and x.dtype == state_dtype(dtype)  # of an earlier call, as a weight
             if x.dtype != expected and not final_state:
                 since = f"since {first} is {_spelt(dtype)}"

@@ -7,14 +7,14 @@ import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from assay.rng import Rng
+from assay.rng import Rng, kernels
 from assay.tasks.task import DEAD, Task, on_device
 
 
@@ -36,6 +36,8 @@ class Machine:
         """The state after every token; padding does not change the state."""
         symbols = self.moves.shape[1]
         table = on_device(self._table, inputs.device)
+        if gpu := kernels(inputs):
+            return cast(Tensor, gpu.states(table, inputs, symbols + 1, self.start))
         state = torch.full_like(inputs[:, 0], self.start)
         visited = []
         for token in inputs.T.contiguous():
@@ -82,9 +84,11 @@ class Walks:
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         count, symbols = self.machine.moves.shape
-        choices = self.choices(width, lengths.device).flatten(0, 1)
-        moves = on_device(self.machine.moves, lengths.device).flatten()
-        uniform = rng.uniform(width).T.contiguous()
+        choices, moves = self.choices(width, lengths.device), on_device(self.machine.moves, lengths.device)
+        uniform = rng.uniform(width)
+        if gpu := kernels(lengths):
+            return cast(Tensor, gpu.walk(choices, moves, uniform, lengths, self.machine.start))
+        choices, moves, uniform = choices.flatten(0, 1), moves.flatten(), uniform.T.contiguous()
         state = torch.full_like(lengths, self.machine.start)
         tokens = []
         for t in range(width):

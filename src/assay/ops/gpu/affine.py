@@ -84,11 +84,12 @@ def _weight_gradients(x: Tensor, activated: Tensor | None, dy: Tensor, W: Tensor
     depth = 16 if double else 32
     shares = _shares(programs, triton.cdiv(options["count"], depth))
     options |= {"shares": shares, "D": size, "OUT": out, "ROWS": depth, "TALL": tall, "WIDE": wide}
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    dW, db = (x.new_empty(shares, *shape, dtype=dtype) for shape in (W.shape, W.shape[:3]))
-    _weight_product[(programs * shares,)](x, activated, dy, dW, db, **options, num_warps=4)
-    dW, db = (dw[0] if shares == 1 else dw.sum(0) for dw in (dW, db))
-    return dW.to(W.dtype), db.to(W.dtype)
+    biases = groups * heads * out
+    both = x.new_empty(shares, W.numel() + biases, dtype=torch.promote_types(x.dtype, torch.float32))
+    dW, db = both[:, : W.numel()], both[:, W.numel() :]
+    _weight_product[(programs * shares,)](x, activated, dy, dW, db, both.shape[1], **options, num_warps=4)
+    total = (both[0] if shares == 1 else both.sum(0)).to(W.dtype)
+    return total[: W.numel()].view(W.shape), total[W.numel() :].view(W.shape[:3])
 
 
 def _options(x: Tensor, W: Tensor) -> dict[str, Any]:
@@ -222,6 +223,7 @@ def _weight_product(
     dy,
     dW,
     db,
+    stride,
     count,
     T,
     shares,
@@ -254,8 +256,7 @@ def _weight_product(
             product += tl.dot(grad, part, sums, input_precision="tf32")
         else:
             product = tl.dot(grad, part, product, input_precision=PRECISION, out_dtype=REAL)
-    matrices = tl.num_programs(0) // across // down // shares
-    row = (share * matrices + matrix) * OUT + i
-    tl.store(dW + row[:, None] * D + j[None, :], product, mask=(i < OUT)[:, None] & (j < D)[None, :])
+    row, first = matrix * OUT + i, share.to(tl.int64) * stride
+    tl.store(dW + first + row[:, None] * D + j[None, :], product, mask=(i < OUT)[:, None] & (j < D)[None, :])
     if tl.program_id(0) % across == 0:
-        tl.store(db + row, tl.sum(total, 0), mask=i < OUT)
+        tl.store(db + first + row, tl.sum(total, 0), mask=i < OUT)

@@ -1,4 +1,7 @@
-"""Layer normalisation with weights per group, a tile of positions at a time: each pass reads its inputs once."""
+"""Layer normalisation with weights per group, a tile of positions at a time: each pass reads its inputs once.
+
+The same kernels add what a residual connection adds before the norm, and pass the gradient of the sum on.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,26 @@ def outputs(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
 
 
 def forward(outputs: tuple[Tensor, ...], x: Tensor, w: Tensor, b: Tensor) -> None:
-    y, stats = outputs
-    tiles, options = _settings(x, w, stats, TILE_BYTES)
-    pairs = w.shape[0] * w.shape[1]
-    _forward[(pairs * tiles,)](x, w, b, y, stats, tiles, **options)
+    normalise(x, None, None, w, b, *outputs)
 
 
 def backward(
     outputs: tuple[Tensor, ...], grads: tuple[Tensor, ...], x: Tensor, w: Tensor, b: Tensor
 ) -> tuple[Tensor, ...]:
-    stats = outputs[1]
+    return gradients(x, w, outputs[1], grads[0], None)
+
+
+def normalise(
+    x: Tensor, addend: Tensor | None, total: Tensor | None, w: Tensor, b: Tensor, y: Tensor, stats: Tensor
+) -> None:
+    """Fill y with the norm of x, or of x + addend, which is written to `total`."""
+    tiles, options = _settings(x, w, stats, TILE_BYTES)
+    pairs = w.shape[0] * w.shape[1]
+    _forward[(pairs * tiles,)](x, addend, total, w, b, y, stats, tiles, **options)
+
+
+def gradients(x: Tensor, w: Tensor, stats: Tensor, dy: Tensor, dx_beside: Tensor | None) -> tuple[Tensor, ...]:
+    """Of x, w and b, where x has another gradient besides that of its norm, or None."""
     tiles, options = _settings(x, w, stats, TILE_BYTES // 2)
     pairs = w.shape[0] * w.shape[1]
     splits = min(tiles, max(1, 4 * MULTIPROCESSORS // pairs))
@@ -40,7 +53,7 @@ def backward(
         3 if tile <= 16384 else 1
     )  # loads two tiles ahead, if shared memory is large enough; 2 overlap nothing
     dx, parts = torch.empty_like(x), stats.new_empty(2, splits, *w.shape)
-    _backward[(pairs * splits,)](x, w, stats, grads[0], dx, parts[0], parts[1], tiles, splits, **options)
+    _backward[(pairs * splits,)](x, w, stats, dy, dx_beside, dx, parts[0], parts[1], tiles, splits, **options)
     dw, db = (parts.sum(1) if splits > 1 else parts[:, 0]).to(w.dtype)
     return dx, dw, db
 
@@ -68,7 +81,8 @@ def _positions(pair, tile, rows, heads, T, TILE: tl.constexpr):
 
 @triton.jit
 def _forward(
-    x_in, w_in, b_in, y_in, stats, tiles, rows, heads, T, D: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr
+    x_in, addend, total, w_in, b_in, y_in, stats, tiles,
+    rows, heads, T, D: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     pair = (tl.program_id(0) // tiles).to(tl.int64)
     column = tl.arange(0, BLOCK)
@@ -78,6 +92,9 @@ def _forward(
     n, there = _positions(pair, tl.program_id(0) % tiles, rows, heads, T, TILE)
     at, mask = n[:, None] * D + column[None, :], there[:, None] & real[None, :]
     x = load(x_in + at, mask, w)
+    if addend is not None:
+        x += load(addend + at, mask, w)
+        tl.store(total + at, x, mask=mask)
     mean = tl.sum(x, 1) / D
     x = tl.where(real[None, :], x - mean[:, None], 0.0)
     rstd = tl.rsqrt(tl.sum(x * x, 1) / D + EPS)
@@ -88,7 +105,7 @@ def _forward(
 
 @triton.jit
 def _backward(
-    x_in, w_in, stats, dy_in, dx_in, dw_parts, db_parts, tiles, splits,
+    x_in, w_in, stats, dy_in, dx_beside, dx_in, dw_parts, db_parts, tiles, splits,
     rows, heads, T, D: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Every split takes each splits-th tile; dw and db are summed over a tile's positions only at the end."""
@@ -110,6 +127,8 @@ def _backward(
         dx = (dy - level[:, None] - x * along[:, None]) * rstd[:, None]
         if D == 1:  # nothing moves a single number; what is left is rounding, and rstd is large
             dx = tl.zeros_like(dx)
+        if dx_beside is not None:
+            dx += load(dx_beside + at, mask, w)
         tl.store(dx_in + at, dx, mask=mask)
     pairs = tl.num_programs(0) // splits
     part = (split * pairs + pair) * D + column

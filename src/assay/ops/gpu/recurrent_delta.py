@@ -65,8 +65,8 @@ def backward(
     tensors = *R, last, *results, *grads, *wanted, scratch, undone
     sizes = H, B // len(R[0]), T, K, V
     _backward[(B * H,)](*tensors, *sizes, tolerance(v), ADDITIVE=additive, **_settings(q, v))
-    dR_q, dR_k, dR_v, dr_b = group_sum(dR, len(R[0])).to(v.dtype).split([K, K, V, 1], 2)
-    return *input_grads, dR_q, dR_k, dR_v, dr_b[:, :, 0], dW, dlast
+    parts = *dR[:, :, :-1].split([K, K, V], 2), dR[:, :, -1]
+    return *input_grads, *(group_sum(part, len(R[0])).to(v.dtype) for part in parts), dW, dlast
 
 
 def _together(K: int, V: int) -> int:

@@ -51,8 +51,8 @@ def backward(results: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after
     undone = srwm_lanes.backward(results, grads, x, dx, dW, lanes, read_after_write) if lanes else None
     tensors = x, *results[1:], *grads, dx, dW, torch.empty_like(dW), undone
     _backward[(B * H,)](*tensors, T, D, tolerance(x), AFTER=read_after_write, **_settings(x))
-    summed = group_sum(dW, len(W[0])).split([D, D, D, 4], -1)
-    return dx, *(part.to(weight.dtype) for part, weight in zip(summed, W, strict=True))
+    parts = dW.split([D, D, D, 4], -1)
+    return dx, *(group_sum(part, len(W[0])).to(weight.dtype) for part, weight in zip(parts, W, strict=True))
 
 
 def _settings(x: Tensor) -> dict[str, Any]:
