@@ -103,13 +103,51 @@ def copy(x, into):
 
 @inline
 def times_matrix(x, W, out, n, m):
-    """out = x W, for W [n, m]."""
-    for c in range(m):
-        store(out, c, load(x, 0) * load(W, c))
-    for i in range(1, n):
-        x_i = load(x, i)
-        for c in range(m):
-            store(out, c, load(out, c) + x_i * load(W, i * m + c))
+    """out = x W, for W [n, m]; four of its columns at a time, whose sums stay in registers."""
+    tiled = m - m % 4
+    for j in range(0, tiled, 4):
+        a = b = c = d = zero(W)
+        for i in range(n):
+            x_i, w = load(x, i), i * m + j
+            a, b = a + x_i * load(W, w), b + x_i * load(W, w + 1)
+            c, d = c + x_i * load(W, w + 2), d + x_i * load(W, w + 3)
+        _store_four(out, j, a, b, c, d)
+    for j in range(tiled, m):
+        a = zero(W)
+        for i in range(n):
+            a = a + load(x, i) * load(W, i * m + j)
+        store(out, j, a)
+
+
+@inline
+def write_and_read(k, u, W, x, out, n, m):
+    """W += k u^T, then out = x W, for W [n, m], which is moved once."""
+    tiled = m - m % 4
+    for j in range(0, tiled, 4):
+        u_0, u_1, u_2, u_3 = load(u, j), load(u, j + 1), load(u, j + 2), load(u, j + 3)
+        a = b = c = d = zero(W)
+        for i in range(n):
+            k_i, x_i, w = load(k, i), load(x, i), i * m + j
+            w_0, w_1 = load(W, w) + k_i * u_0, load(W, w + 1) + k_i * u_1
+            w_2, w_3 = load(W, w + 2) + k_i * u_2, load(W, w + 3) + k_i * u_3
+            _store_four(W, w, w_0, w_1, w_2, w_3)
+            a, b, c, d = a + x_i * w_0, b + x_i * w_1, c + x_i * w_2, d + x_i * w_3
+        _store_four(out, j, a, b, c, d)
+    for j in range(tiled, m):
+        a = zero(W)
+        for i in range(n):
+            w_0 = load(W, i * m + j) + load(k, i) * load(u, j)
+            store(W, i * m + j, w_0)
+            a = a + load(x, i) * w_0
+        store(out, j, a)
+
+
+@inline
+def _store_four(x, n, a, b, c, d):
+    store(x, n, a)
+    store(x, n + 1, b)
+    store(x, n + 2, c)
+    store(x, n + 3, d)
 
 
 @inline
@@ -128,10 +166,25 @@ def matrix_times(W, x, out, n, m):
 @inline
 def add_outer(a, b, W, n, m):
     """W += a b^T, for W [n, m]."""
+    add_outer_into(W, a, b, W, n, m)
+
+
+@inline
+def add_outer_into(W, a, b, into, n, m):
+    """into = W + a b^T, for W [n, m]."""
     for i in range(n):
         a_i = load(a, i)
         for c in range(m):
-            store(W, i * m + c, load(W, i * m + c) + a_i * load(b, c))
+            store(into, i * m + c, load(W, i * m + c) + a_i * load(b, c))
+
+
+@inline
+def add_two_outers(a, b, c, d, W, n, m):
+    """W += a b^T + c d^T, for W [n, m], which is moved once."""
+    for i in range(n):
+        a_i, c_i = load(a, i), load(c, i)
+        for j in range(m):
+            store(W, i * m + j, load(W, i * m + j) + a_i * load(b, j) + c_i * load(d, j))
 
 
 @inline
@@ -143,10 +196,7 @@ def weigh(R, x, out):
         for i in range(R.shape[1]):
             x_i = load(x, i)
             a, b, c, d = a + R[j, i] * x_i, b + R[j + 1, i] * x_i, c + R[j + 2, i] * x_i, d + R[j + 3, i] * x_i
-        store(out, j, a)
-        store(out, j + 1, b)
-        store(out, j + 2, c)
-        store(out, j + 3, d)
+        _store_four(out, j, a, b, c, d)
     for j in range(blocked, R.shape[0]):
         a = load(out, j)
         for i in range(R.shape[1]):
