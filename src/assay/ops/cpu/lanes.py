@@ -13,7 +13,7 @@ from torch import Tensor
 from assay.ops.cpu.functions import exp
 from assay.ops.cpu.jit import inline
 from assay.ops.cpu.scratch import DEBUG, LANES
-from assay.ops.cpu.vector import larger, load, store, zero
+from assay.ops.cpu.vector import COLUMNS, larger, load, load_columns, store, store_columns, zero
 
 CACHED = 2**19  # bytes of states that the backward pass holds at once: about half of a core's cache
 
@@ -59,37 +59,46 @@ def take(area, start, count):
 @inline
 def gather(x, first, count, head, t, into):
     """into[i, lane] = x[first + lane, head, t, i]; lanes without a row get zeros."""
+    start, stride, tiled = _tiles(x, first, count, head, t)
+    for i in range(0, tiled, COLUMNS):
+        _store_four(into, i, *load_columns(x, start + i, stride))
     for lane in range(LANES):
-        for i in range(x.shape[3]):
+        for i in range(tiled, x.shape[3]):
             into[i * LANES + lane] = x[first + lane, head, t, i] if lane < count else 0
 
 
 @inline
 def scatter(out, first, count, head, t, x):
     """x[first + lane, head, t, i] = out[i, lane], for the lanes that have a row."""
+    start, stride, tiled = _tiles(x, first, count, head, t)
+    for i in range(0, tiled, COLUMNS):
+        store_columns(x, start + i, stride, (load(out, i), load(out, i + 1), load(out, i + 2), load(out, i + 3)))
     for lane in range(count):
-        for i in range(x.shape[3]):
+        for i in range(tiled, x.shape[3]):
             x[first + lane, head, t, i] = out[i * LANES + lane]
+
+
+@inline
+def _tiles(x, first, count, head, t):
+    """Where a moment of the first row begins, how far rows are apart, and how many columns are moved by fours."""
+    _, H, T, D = x.shape
+    return ((first * H + head) * T + t) * D, H * T * D, D - D % COLUMNS if count == LANES else 0
 
 
 @inline
 def gather_matrix(x, first, count, head, into):
     """into[i, c, lane] = x[first + lane, head, i, c]; lanes without a row get zeros."""
     n, m = x.shape[2], x.shape[3]
-    for lane in range(LANES):
-        for i in range(n):
-            for c in range(m):
-                into[(i * m + c) * LANES + lane] = x[first + lane, head, i, c] if lane < count else 0
+    for i in range(n):
+        gather(x, first, count, head, i, take(into, i * m, m))
 
 
 @inline
 def scatter_matrix(out, first, count, head, x):
     """x[first + lane, head, i, c] = out[i, c, lane]."""
     n, m = x.shape[2], x.shape[3]
-    for lane in range(count):
-        for i in range(n):
-            for c in range(m):
-                x[first + lane, head, i, c] = out[(i * m + c) * LANES + lane]
+    for i in range(n):
+        scatter(take(out, i * m, m), first, count, head, i, x)
 
 
 @inline
@@ -140,6 +149,23 @@ def write_and_read(k, u, W, x, out, n, m):
             store(W, i * m + j, w_0)
             a = a + load(x, i) * w_0
         store(out, j, a)
+
+
+@inline
+def write_and_read_rows(k, u, W, x, out, n, m):
+    """W += k u^T, then out = W x, for W [n, m], which is moved once."""
+    for i in range(n):
+        k_i, even, odd = load(k, i), zero(W), zero(W)
+        for j in range(0, m - 1, 2):
+            w, w_1 = load(W, i * m + j) + k_i * load(u, j), load(W, i * m + j + 1) + k_i * load(u, j + 1)
+            store(W, i * m + j, w)
+            store(W, i * m + j + 1, w_1)
+            even, odd = even + w * load(x, j), odd + w_1 * load(x, j + 1)
+        if m % 2:
+            w = load(W, i * m + m - 1) + k_i * load(u, m - 1)
+            store(W, i * m + m - 1, w)
+            even = even + w * load(x, m - 1)
+        store(out, i, even + odd)
 
 
 @inline

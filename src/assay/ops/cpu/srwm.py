@@ -102,11 +102,14 @@ def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps,
     W, x_t, p, z, u = areas(scratch)
     for block in range(start, stop):
         _, head, first, count = rows_of_block(block, B, 1, H)
-        for lane in range(LANES):  # a state may have a matrix for every row: blocks do not keep to the groups
-            group = min(first + lane, B - 1) * G // B
-            for i in range(D):
-                for c in range(M):
-                    W[(i * M + c) * LANES + lane] = W_0[group, head, i, c]
+        if G == B:  # a state has a matrix for every row
+            gather_matrix(W_0, first, count, head, W)
+        else:
+            for lane in range(LANES):  # blocks do not keep to the groups
+                group = min(first + lane, B - 1) * G // B
+                for i in range(D):
+                    for c in range(M):
+                        W[(i * M + c) * LANES + lane] = W_0[group, head, i, c]
         for t in range(T):
             q, k = take(qk[block, t], 0, D), take(qk[block, t], D, D)
             if t % steps == 0:
