@@ -109,7 +109,9 @@ def _backward(start, stop, scratch, q, k, v, decay, W_0, do, dq, dk, dv, ddecay,
         gather_matrix(dW_0, first, count, head, dW)
         for n in range(K * V):
             store(total, 0, load(total, 0) + load(dW, n) * load(W_by_decay, n))
-        ddecay[block] = total[:count].sum()
+        ddecay[block] = 0
+        for lane in range(count):
+            ddecay[block] += total[lane]
         for t in range(T - 1, -1, -1):
             gather(q, first, count, head, t, q_t)
             gather(k, first, count, head, t, k_t)
