@@ -67,6 +67,7 @@ THREADS = """
 import threading
 import torch
 from assay.ops.cpu import threads
+torch.set_num_threads(2)
 
 def run(count):
     arrived, all_here = [], threading.Barrier(count)

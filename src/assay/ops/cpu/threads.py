@@ -43,9 +43,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 def run_in_parallel(function: Callable[[], None], threads: int) -> None:
-    """Call a function up to `threads` times at once, the calling thread included; raise the first error.
+    """Call a function on several threads at once, the calling one included, and raise the first error.
 
-    OpenMP may have fewer threads: the calls share their work through what the function reads.
+    OpenMP calls it on each of its threads, be they more or fewer: the function takes its work from a common list. (A
+    smaller team would end the other threads, and PyTorch's next operation would start them again.)
     """
     if threads == 1:
         function()
@@ -63,7 +64,7 @@ def run_in_parallel(function: Callable[[], None], threads: int) -> None:
             except BaseException as error:  # an exception does not pass through the C code between
                 errors.append(error)
 
-        parallel(_Callback(call), None, threads, 0)
+        parallel(_Callback(call), None, 0, 0)
         if errors:
             raise errors[0]
 
@@ -72,7 +73,7 @@ def run_in_parallel(function: Callable[[], None], threads: int) -> None:
 def _openmp() -> Callable[..., None] | None:
     """GOMP_parallel(function, data, threads, flags) of the OpenMP library that PyTorch has loaded, if it has one.
 
-    LLVM's and Intel's libraries export it as well as GNU's.
+    LLVM's and Intel's libraries export it as well as GNU's. 0 threads stands for as many as torch.get_num_threads().
     """
     try:
         (dependencies,) = (Path(torch.__file__).parent / "lib").glob("libtorch_global_deps.*")
