@@ -113,6 +113,7 @@ DELTA_RULE = define(
         inputs=_ATTENTION | {"beta": "B H T"} | _W,
         outputs=_READ,
         kernels={"cpu": 2, "gpu": 3},
+        widest={"cpu": 64},
         bounded="KV",
         chunked=chunked.delta_rule,
         typical={"k": _unit, "beta": lambda beta: 2 * (3 * beta).sigmoid()},
