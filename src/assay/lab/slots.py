@@ -126,8 +126,8 @@ class Slots:
             self.diverged.fill_(True)
             return
         self.loss += loss
-        warm = min((slot["step"] + 1) / max(slot["warmup"], 1.0), 1.0)
-        rate = slot["lr"] * warm if slot["schedule"] == SCHEDULES.index("constant") else self.rate().item()
+        rising = min((slot["step"] + 1) / max(slot["warmup"], 1.0), 1.0)
+        rate = slot["lr"] * rising if slot["schedule"] == SCHEDULES.index("constant") else self.rate().item()
         correction_1, correction_2 = (1 - (beta**self.step).item() for beta in (self.beta_1, self.beta_2))
         decay_1, decay_2 = 1 - slot["beta_1"], 1 - slot["beta_2"]
         scale = min(slot["clip"] / (norm + 1e-6), 1.0)
