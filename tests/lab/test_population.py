@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -112,6 +113,28 @@ def test_the_rate_rises_and_falls_as_its_schedule_says():
     assert linear == pytest.approx([2 * (1 - i / 10) for i in range(10)])
     falling = [1 + math.cos(math.pi * i / 10) for i in range(10)]
     assert cosine == pytest.approx([min(1, (i + 1) / 4) * falling[i] for i in range(10)])
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{}, {"warmup": 9}, {"schedule": 1, "clip": 0.5}, {"schedule": 2, "weight_decay": 0.1}, {"explodes": 0.5}],
+    ids=str,
+)
+def test_a_single_slot_is_updated_to_the_bits_of_many(setting: dict[str, float]):
+    defaults = {"limit": 25, "lr": 0.1, "beta_1": 0.9, "beta_2": 0.995, "eps": 1e-9, "clip": math.inf}
+    one, two = (Slots.empty(count, DEVICE) for count in (1, 2))
+    for slots in (one, two):
+        slots.set(0, **({"explodes": math.inf} | defaults | setting))
+    rng = torch.Generator().manual_seed(0)
+    start = torch.randn(3, 1, 1008, generator=rng).square()
+    alone, both = start.clone(), start.repeat(1, 2, 1)
+    for _ in range(30):
+        g, loss = torch.randn(1, 1008, generator=rng), torch.rand(1, generator=rng)
+        one.update(loss, g, *alone)
+        two.update(loss.repeat(2), g.repeat(2, 1), *both)
+    assert torch.equal(alone[:, 0], both[:, 0])
+    assert all(torch.equal(getattr(one, f.name), getattr(two, f.name)[:1]) for f in fields(Slots))
+    assert not torch.equal(alone, start)
 
 
 def rows(population: Population) -> Tensor:

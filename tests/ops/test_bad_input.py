@@ -212,7 +212,7 @@ def test_auto_is_the_kernel_of_the_device(monkeypatch: pytest.MonkeyPatch):
         assert ops.backend_for(name, "auto", CUDA) == expected_backend(operator, CUDA)
         assert ops.backend_for(name, "auto", CPU) == expected_backend(operator, CPU)
     on_cpu = {name: ops.backend_for(name, "auto", CPU) for name in ("srwm", "retention", "diagonal_scan", "affine")}
-    assert on_cpu == {"srwm": "cpu", "retention": "chunked", "diagonal_scan": "cpu", "affine": "reference"}
+    assert on_cpu == {"srwm": "cpu", "retention": "cpu", "diagonal_scan": "cpu", "affine": "reference"}
 
 
 def test_auto_gives_a_compiler_the_plain_operations_where_it_fuses_them(monkeypatch: pytest.MonkeyPatch):
@@ -237,7 +237,21 @@ def test_auto_beyond_the_largest_head(monkeypatch: pytest.MonkeyPatch):
     for name, operator in OPERATORS.items():
         assert ops.backend_for(name, "auto", CUDA, 128) == expected_backend(operator, CUDA)
         assert ops.backend_for(name, "auto", CUDA, 129) == without_kernel(operator, CUDA)
-        assert ops.backend_for(name, "auto", CPU, 129) == ops.backend_for(name, "auto", CPU)
+        narrow = "cpu" in operator.widest
+        assert ops.backend_for(name, "auto", CPU, 129) == (without_kernel if narrow else expected_backend)(
+            operator, CPU
+        )
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=installed("cpu")) for n in ("linear_attention", "retention")])
+def test_auto_takes_the_kernel_where_it_is_faster(name: str, monkeypatch: pytest.MonkeyPatch):
+    kernel = Mock(wraps=KERNELS[name, "cpu"])
+    monkeypatch.setitem(KERNELS, (name, "cpu"), kernel)
+    for time, size, backend in ((49, 32, "chunked"), (50, 32, "cpu"), (50, 33, "chunked")):
+        assert ops.backend_for(name, "auto", CPU, size, time) == backend
+        kernel.reset_mock()
+        CASES[name].run(CASES[name].draw(time, V=size), "auto")
+        assert kernel.call_count == (backend == "cpu")
 
 
 @pytest.mark.parametrize("name", [pytest.param("elman", marks=installed("cpu"))])
@@ -278,8 +292,6 @@ def test_an_operator_without_chunked_form_says_so():
 
 
 def test_an_operator_without_kernel_says_so():
-    expected = "retention has no cpu kernel; its backends are: auto, reference, chunked, gpu"
-    assert refusal("retention", "cpu") == expected
     assert refusal("affine", "cpu") == "affine has no cpu kernel; its backends are: auto, reference, gpu"
 
 

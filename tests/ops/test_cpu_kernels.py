@@ -63,6 +63,41 @@ def test_a_forked_child_has_threads_of_its_own(cache: Path):
     python(RUN + FORK, cache)
 
 
+THREADS = """
+import threading
+import torch
+from assay.ops.cpu import threads
+torch.set_num_threads(2)
+
+def run(count):
+    arrived, all_here = [], threading.Barrier(count)
+    def arrive():
+        all_here.wait(10)
+        arrived.append(threading.get_ident())
+        if len(arrived) == count:
+            raise ValueError("the last one")
+    try:
+        threads.run_in_parallel(arrive, count)
+    except ValueError:
+        return set(arrived)
+    raise AssertionError("the error was lost")
+
+first, second = run(2), run(2)
+assert len(first) == 2 and threading.get_ident() in first
+assert first == second  # the threads stay
+"""
+FALLBACK = "threads._openmp = lambda: None\nassert len(run(2)) == 2\n"
+
+
+def test_a_function_runs_on_several_threads_and_its_error_arrives(cache: Path):
+    python(THREADS + FALLBACK, cache)
+
+
+def test_all_rows_are_computed_where_openmp_has_fewer_threads(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
+    python("import threading\n" + RUN + "assert threading.active_count() == 1\n" + EQUAL, cache)
+
+
 # -- scratch memory ------------------------------------------------------------------------------------------------
 
 OVERRUN = """

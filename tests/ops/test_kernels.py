@@ -45,6 +45,8 @@ def settings(case: Case, backend: str) -> dict[str, Sizes]:
         sizes |= {"rows=17": {"time": 1, "batch": 17, "H": 1}}
     if case.operator.by_group and not case.operator.bounded and ON_GPU:  # matrices that do not fit on chip
         sizes |= {f"size={n}-rows=70": {"time": 3, "batch": 140, "groups": 2, "D": n} for n in (72, 200)}
+    if backend == "cpu":  # full lanes, whose columns are moved four at a time
+        sizes |= {"rows=17-size=6": {"time": 3, "batch": 17, "H": 2, "K": 6, "V": 9, "D": 6}}
     if case.operator.weights:
         sizes |= {"groups=rows": {"time": 3, **groups, "groups": groups["batch"]}}
         sizes |= {"groups=2-rows=34": {"time": 2, "batch": 34, "groups": 2}} if backend == "cpu" or ON_GPU else {}

@@ -107,13 +107,15 @@ class Slots:
 
         On a GPU three kernels do this, which also keep the copy of the parameters up to date.
         """
-        if not is_fused(theta) or torch.compiler.is_compiling():
-            return self._update(losses, g, theta, m, v)
-        from assay.ops.gpu import adamw
+        if is_fused(theta) and not torch.compiler.is_compiling():
+            from assay.ops.gpu import adamw
 
-        return adamw.update(vars(self), losses, g, theta, m, v, *(copy or ()))
+            adamw.update(vars(self), losses, g, theta, m, v, *(copy or ()))
+            return
+        alone = len(theta) == 1 and not theta.is_cuda and not torch.compiler.is_compiling()
+        (self._update_one if alone else self._update_rows)(losses, g, theta, m, v)
 
-    def _update(self, losses: Tensor, g: Tensor, theta: Tensor, m: Tensor, v: Tensor) -> None:
+    def _update_rows(self, losses: Tensor, g: Tensor, theta: Tensor, m: Tensor, v: Tensor) -> None:
         """The update in plain operations, which the kernels must equal."""
         active, norm = self.active, torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
         good = active & losses.isfinite() & (losses < self.explodes) & norm.isfinite()
@@ -135,3 +137,25 @@ class Slots:
         v.mul_(column(1 - decay_2)).addcmul_(g * column(decay_2), g)
         theta.mul_(column(1 - rate * self.weight_decay))
         theta.sub_(m / (v.sqrt() * column(root) + column(self.eps)) * column(step_size))
+
+    def _update_one(self, losses: Tensor, g: Tensor, theta: Tensor, m: Tensor, v: Tensor) -> None:
+        """The same bits for a single slot on a CPU, where Python's numbers are faster than small tensors."""
+        slot = {f.name: getattr(self, f.name).item() for f in fields(self)}
+        if slot["diverged"] or slot["step"] >= slot["limit"]:
+            return
+        self.step += 1
+        loss, norm = losses.item(), torch.linalg.vector_norm(g, dim=1, dtype=torch.float64).item()
+        if not (math.isfinite(loss) and loss < slot["explodes"] and math.isfinite(norm)):
+            self.diverged.fill_(True)
+            return
+        self.loss += loss
+        rising = min((slot["step"] + 1) / max(slot["warmup"], 1.0), 1.0)
+        rate = slot["lr"] * rising if slot["schedule"] == SCHEDULES.index("constant") else self.rate().item()
+        correction_1, correction_2 = (1 - (beta**self.step).item() for beta in (self.beta_1, self.beta_2))
+        decay_1, decay_2 = 1 - slot["beta_1"], 1 - slot["beta_2"]
+        scale = min(slot["clip"] / (norm + 1e-6), 1.0)
+        g = g * scale if scale < 1 else g
+        m.lerp_(g, decay_1)
+        v.mul_(1 - decay_2).addcmul_(g * decay_2, g)
+        theta.mul_(1 - rate * slot["weight_decay"])
+        theta.sub_(m / (v.sqrt() * (1 / math.sqrt(correction_2)) + slot["eps"]) * (rate / correction_1))

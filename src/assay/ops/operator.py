@@ -34,9 +34,11 @@ class TensorMeta(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The result of a check: the largest head size that the gpu kernels bound, and the shapes of the missing states."""
+    """The result of a check: the largest head size that the gpu kernels bound, the time, and the shapes of the missing
+    states."""
 
     size: int
+    time: int
     missing: dict[str, list[int]]
 
 
@@ -63,6 +65,8 @@ class Operator:
     bundles: dict[str, tuple[str, ...]] = field(default_factory=dict)  # inputs that are one argument of the function
     integers: tuple[str, ...] = ()  # inputs that hold integers, and so have no gradient
     by_group: tuple[str, ...] = ()  # weights that the step takes as [groups, ...]; it takes the others row by row
+    shortest: dict[str, int] = field(default_factory=dict)  # the time from which a kernel is faster than other forms
+    widest: dict[str, int] = field(default_factory=dict)  # the head size up to which it is
     bounded: str = ""  # the axes that the gpu kernels keep on chip, so that a limit binds them
     chunked: Callable[..., Tensors] | None = None  # the parallel form, if there is one
     chunked_on_cpu: bool = True  # whether the parallel form is faster than the reference on a CPU
@@ -152,7 +156,8 @@ class Operator:
                 raise BadInput(f"{self.name}: {name} is on {x.device}; expected {reference.device}, where {first} is")
         self._check_dtypes(present)
         missing = {name: shape_of(self.inputs[name], sizes) for name in inputs if name not in present}
-        return Checked(max([1, *(sizes[axis] for axis in self.bounded)]), missing)
+        size = max([1, *(sizes[axis] for axis in self.bounded)])
+        return Checked(size, sizes["T"], missing)
 
     def _bind(self, name: str, shape: list[int], axes: list[str], sizes: dict[str, int]) -> None:
         """Note the size of every axis that is a single letter, where no input before had it."""

@@ -6,7 +6,7 @@ Additive, e is v alone.
 from __future__ import annotations
 
 from assay.ops.cpu.jit import inline
-from assay.ops.cpu.lanes import add_outer, copy, matrix_times, take, times_matrix
+from assay.ops.cpu.lanes import add_outer, add_outer_into, copy, matrix_times, take, times_matrix, write_and_read
 from assay.ops.cpu.vector import load, store, zero
 
 
@@ -27,8 +27,7 @@ def delta_step(W, q, k, v, beta, e, u, o, K, V, additive):
         for c in range(V):
             store(e, c, load(v, c) - load(e, c))
     scaled(beta, e, u, V)
-    add_outer(k, u, W, K, V)
-    times_matrix(q, W, o, K, V)
+    write_and_read(k, u, W, q, o, K, V)
 
 
 @inline
@@ -37,9 +36,8 @@ def states_of_segment(start, k, beta, e, states, u, K, V):
     copy(start, take(states, 0, K * V))
     for t in range(len(e) - 1):
         W, after = take(states, t * K * V, K * V), take(states, (t + 1) * K * V, K * V)
-        copy(W, after)
         scaled(beta[t], e[t], u, V)
-        add_outer(k[t], u, after, K, V)
+        add_outer_into(W, k[t], u, after, K, V)
 
 
 @inline

@@ -1,8 +1,6 @@
 """Compile the CPU kernels with numba, keep the machine code on disk, and run a kernel on several threads.
 
-The threads are Python's: a kernel releases the interpreter's lock and works on a range of blocks. numba's threading
-layers do not fit: OpenMP aborts in a forked child, the work queue aborts when two threads enter it, and TBB has no
-wheel for every platform.
+A kernel releases the interpreter's lock and works on a range of blocks.
 """
 
 from __future__ import annotations
@@ -13,15 +11,14 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numba
 import torch
 from torch import Tensor
 
 from assay.ops.cpu.scratch import DEBUG, Layout, allocate
+from assay.ops.cpu.threads import run_in_parallel
 
 # Sums may be reordered and multiplications fused, for vector instructions; NaN and Inf keep their meaning.
 FASTMATH = {"contract", "reassoc", "nsz", "arcp", "afn"}
@@ -74,26 +71,6 @@ def _cache_folder() -> Path:
     return folder
 
 
-class _Pool:
-    """The threads beside the calling one; a forked child starts without any."""
-
-    executor: ThreadPoolExecutor | None = None
-    size = 0
-
-    def forget(self) -> None:
-        self.executor, self.size = None, 0
-
-    def with_size(self, size: int) -> ThreadPoolExecutor:
-        if self.executor is None or self.size < size:
-            self.executor, self.size = ThreadPoolExecutor(size, "assay-kernel"), size
-        return self.executor
-
-
-_pool = _Pool()
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_pool.forget)
-
-
 def launch(run: Callable[..., None], blocks: int, layout: Layout, *arguments: Tensor | int | bool) -> None:
     """Call run(start, stop, scratch, *arguments) on ranges of the blocks, one per thread of torch's.
 
@@ -104,8 +81,10 @@ def launch(run: Callable[..., None], blocks: int, layout: Layout, *arguments: Te
     scratch = allocate(layout, threads, first.dtype)
     arrays = [x.detach().numpy() if isinstance(x, Tensor) else x for x in arguments]
     edges = [blocks * i // threads for i in range(threads + 1)]
-    calls: list[tuple[Any, ...]] = [(edges[i], edges[i + 1], scratch[i], *arrays) for i in range(threads)]
-    running = [_pool.with_size(threads - 1).submit(run, *call) for call in calls[1:]]
-    run(*calls[0])
-    for future in running:
-        future.result()
+    calls = iter([(edges[i], edges[i + 1], scratch[i], *arrays) for i in range(threads)])
+
+    def run_calls() -> None:
+        for call in calls:  # each thread takes the next one
+            run(*call)
+
+    run_in_parallel(run_calls, threads)

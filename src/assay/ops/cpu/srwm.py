@@ -8,7 +8,8 @@ from torch import Tensor
 from assay.ops.cpu.functions import sigmoid
 from assay.ops.cpu.jit import inline, kernel, launch
 from assay.ops.cpu.lanes import (
-    add_outer,
+    add_outer_into,
+    add_two_outers,
     block_count,
     copy,
     gather,
@@ -23,6 +24,7 @@ from assay.ops.cpu.lanes import (
     softmax_back,
     take,
     times_matrix,
+    write_and_read,
 )
 from assay.ops.cpu.scratch import LANES, areas
 from assay.ops.cpu.vector import load, store, zero
@@ -81,8 +83,10 @@ def backward(results: Tensors, grads: Tensors, x: Tensor, *W: Tensor, read_after
 @inline
 def _written(beta, m, u, D):
     """u = rates * m: each of the four parts of W is written with its own beta."""
-    for c in range(3 * D + 4):
-        store(u, c, load(beta, min(c // D, 3)) * load(m, c))
+    for part in range(4):
+        rate = load(beta, part)
+        for c in range(part * D, (part + 1) * D if part < 3 else 3 * D + 4):
+            store(u, c, rate * load(m, c))
 
 
 @inline
@@ -98,17 +102,21 @@ def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps,
     W, x_t, p, z, u = areas(scratch)
     for block in range(start, stop):
         _, head, first, count = rows_of_block(block, B, 1, H)
-        for lane in range(LANES):  # a state may have a matrix for every row: blocks do not keep to the groups
-            group = min(first + lane, B - 1) * G // B
-            for i in range(D):
-                for c in range(M):
-                    W[(i * M + c) * LANES + lane] = W_0[group, head, i, c]
+        if G == B:  # a state has a matrix for every row
+            gather_matrix(W_0, first, count, head, W)
+        else:
+            for lane in range(LANES):  # blocks do not keep to the groups
+                group = min(first + lane, B - 1) * G // B
+                for i in range(D):
+                    for c in range(M):
+                        W[(i * M + c) * LANES + lane] = W_0[group, head, i, c]
         for t in range(T):
             q, k = take(qk[block, t], 0, D), take(qk[block, t], D, D)
             if t % steps == 0:
                 copy(W, starts[block, t // steps])
-            gather(x, first, count, head, t, x_t)
-            times_matrix(x_t, W, z, D, M)
+            if t == 0 or read_after_write:
+                gather(x, first, count, head, t, x_t)
+                times_matrix(x_t, W, z, D, M)
             softmax(take(z, D, D), q, D)
             softmax(take(z, 2 * D, D), k, D)
             for i in range(4):
@@ -116,10 +124,12 @@ def _forward(start, stop, scratch, x, W_0, y, final, qk, beta, m, starts, steps,
             _difference(q, k, p, D)
             times_matrix(p, W, m[block, t], D, M)
             _written(beta[block, t], m[block, t], u, D)
-            add_outer(k, u, W, D, M)
+            if not read_after_write:  # the next step's z = x W is computed while W is written
+                scatter(z, first, count, head, t, y)
+                gather(x, first, count, head, min(t + 1, T - 1), x_t)
+            write_and_read(k, u, W, x_t, z, D, M)
             if read_after_write:
-                times_matrix(x_t, W, z, D, M)
-            scatter(z, first, count, head, t, y)
+                scatter(z, first, count, head, t, y)
         scatter_matrix(W, first, count, head, final)
 
 
@@ -136,9 +146,8 @@ def _backward(start, stop, scratch, x, dy, dfinal, qk, beta, m, starts, dx, dW_0
             copy(starts[block, part], take(states, 0, D * M))
             for t in range(begin, end - 1):
                 W, after = take(states, (t - begin) * D * M, D * M), take(states, (t - begin + 1) * D * M, D * M)
-                copy(W, after)
                 _written(beta[block, t], m[block, t], u, D)
-                add_outer(take(qk[block, t], D, D), u, after, D, M)
+                add_outer_into(W, take(qk[block, t], D, D), u, after, D, M)
             for t in range(end - 1, begin - 1, -1):
                 W = take(states, (t - begin) * D * M, D * M)
                 q, k, beta_t, m_t = take(qk[block, t], 0, D), take(qk[block, t], D, D), beta[block, t], m[block, t]
@@ -155,7 +164,6 @@ def _backward(start, stop, scratch, x, dy, dfinal, qk, beta, m, starts, dx, dW_0
                 _written(beta_t, du, dm, D)
                 _difference(q, k, p, D)
                 matrix_times(W, dm, dp, D, M)
-                add_outer(p, dm, dW, D, M)
                 _difference(dk, dp, dk, D)
                 softmax_back(q, dp, take(dz, D, D), D)
                 softmax_back(k, dk, take(dz, 2 * D, D), D)
@@ -172,6 +180,6 @@ def _backward(start, stop, scratch, x, dy, dfinal, qk, beta, m, starts, dx, dW_0
                         store(dz, c, zero(x_t))
                     for i in range(D):
                         store(dx_t, i, load(dx_t, i) + load(k, i) * shared)
-                add_outer(x_t, dz, dW, D, M)
+                add_two_outers(p, dm, x_t, dz, dW, D, M)
                 scatter(dx_t, first, count, head, t, dx)
         scatter_matrix(dW, first, count, head, dW_0)

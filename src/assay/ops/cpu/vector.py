@@ -1,6 +1,7 @@
 """A vector type for numba, which has none: LANES numbers in a register. Loops over arrays that may overlap are slow.
 
-`load(x, n)` and `store(x, n, v)` move the n-th vector of a contiguous array; + - * / take vectors and plain numbers.
+`load(x, n)` and `store(x, n, v)` move the n-th vector of a contiguous array, `load_columns` and `store_columns` four
+vectors whose lanes lie apart in memory; + - * / take vectors and plain numbers.
 `clamp`, `floor`, `two_to` and `larger` take either, so that a function written with them serves both.
 """
 
@@ -15,6 +16,8 @@ from numba.extending import intrinsic, models, overload, register_model
 
 from assay.ops.cpu.jit import inline
 from assay.ops.cpu.scratch import DEBUG, LANES
+
+COLUMNS = 4  # that are moved between rows and lanes at once
 
 
 class Vector(types.Type):
@@ -77,6 +80,73 @@ load, store = (_checked_load, _checked_store) if DEBUG else (_load, _store)
 
 
 @intrinsic
+def _load_columns(typing, x, start, stride):
+    """Four vectors: the numbers at start, start + 1, start + 2 and start + 3 of every lane, `stride` numbers apart."""
+
+    def emit(context, builder, signature, args):
+        rows = [
+            builder.load(pointer, align=align) for pointer, align in _four_of_lanes(context, builder, signature, args)
+        ]
+        while len(rows) > 1:  # one after the other, to one long vector
+            rows = [
+                _shuffle(builder, a, b, range(2 * a.type.count)) for a, b in zip(rows[::2], rows[1::2], strict=True)
+            ]
+        columns = [_shuffle(builder, rows[0], rows[0], range(i, COLUMNS * LANES, COLUMNS)) for i in range(COLUMNS)]
+        return context.make_tuple(builder, signature.return_type, columns)
+
+    return types.UniTuple(Vector(x.dtype), COLUMNS)(x, types.intp, types.intp), emit
+
+
+@intrinsic
+def _store_columns(typing, x, start, stride, columns):
+    """The reverse."""
+
+    def emit(context, builder, signature, args):
+        a, b, c, d = (builder.extract_value(args[3], i) for i in range(COLUMNS))
+        ab, cd = (_shuffle(builder, *pair, range(2 * LANES)) for pair in ((a, b), (c, d)))
+        for lane, (pointer, align) in enumerate(_four_of_lanes(context, builder, signature, args)):
+            row = _shuffle(builder, ab, cd, range(lane, COLUMNS * LANES, LANES))
+            builder.store(row, pointer, align=align)
+        return context.get_dummy_value()
+
+    return types.void(x, types.intp, types.intp, types.UniTuple(Vector(x.dtype), COLUMNS)), emit
+
+
+def _four_of_lanes(context, builder, signature, args):
+    """A pointer to the four numbers of every lane."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    real, (start, stride) = array.data.type.pointee, args[1:3]
+    for lane in range(LANES):
+        index = builder.add(start, builder.mul(stride, ir.Constant(stride.type, lane)))
+        four = builder.bitcast(builder.gep(array.data, [index]), ir.VectorType(real, COLUMNS).as_pointer())
+        yield four, context.get_abi_sizeof(real)
+
+
+def _shuffle(builder, a, b, positions):
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(positions)), list(positions))
+    return builder.shuffle_vector(a, b, mask)
+
+
+@inline
+def _checked_load_columns(x, start, stride):
+    if start < 0 or stride < 0 or start + (LANES - 1) * stride + COLUMNS > x.size:
+        raise IndexError("columns are read outside of their array")
+    return _load_columns(x, start, stride)
+
+
+@inline
+def _checked_store_columns(x, start, stride, columns):
+    if start < 0 or stride < 0 or start + (LANES - 1) * stride + COLUMNS > x.size:
+        raise IndexError("columns are written outside of their array")
+    _store_columns(x, start, stride, columns)
+
+
+load_columns, store_columns = (
+    (_checked_load_columns, _checked_store_columns) if DEBUG else (_load_columns, _store_columns)
+)
+
+
+@intrinsic
 def splat(typing, x):
     """One number in every lane."""
 
@@ -99,8 +169,7 @@ def zero(typing, x):
 def _splat(builder, number):
     vector = ir.VectorType(number.type, LANES)
     one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(one, one, everywhere)
+    return _shuffle(builder, one, one, [0] * LANES)
 
 
 # -- arithmetic ----------------------------------------------------------------------------------------------------
