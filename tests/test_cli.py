@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from assay.analysis.cells import cells
 from assay.cli import app, main
-from assay.record import Store
+from assay.store import Store
 from assay.terminal import print_cells
 from tests.shipped import shipped
 

@@ -171,7 +171,7 @@ def _candidates(
 ) -> tuple[Path, list[Any]]:
     """The folder of the certificates, and the runs or the module."""
     from assay.certify.runs import module_candidate, runs_of
-    from assay.record import Store
+    from assay.store import Store
 
     if _is(Path(candidate)):
         path = Path(candidate)

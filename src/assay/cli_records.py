@@ -101,7 +101,7 @@ def probe(
     from assay.analysis.cells import cells
     from assay.lab.device import parse_device
     from assay.lab.reprobing import probe_again, probed_runs
-    from assay.record import Store
+    from assay.store import Store
     from assay.terminal import console, counted, outcome, print_cells
 
     torch_device, opened = parse_device(device), Store.open(store)
@@ -133,7 +133,7 @@ def pack(
     ] = False,
 ) -> None:
     """Pack a store into one small file, which `assay report` and `assay repeat` can read."""
-    from assay.record import Store, weights_beside
+    from assay.store import Store, weights_beside
     from assay.terminal import counted
 
     packed = Store.open(store)
