@@ -132,7 +132,14 @@ Split = Literal["test", "validate"]
 
 @lru_cache(maxsize=64)
 def held_out(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: Split, device: torch.device) -> HeldOut:
-    """The rows of one bin, the same for every run: all different where possible, and none of another split."""
+    """The rows of one bin, the same for every run: all different where possible, and none of another split.
+
+    They are drawn on the CPU: their samplers step over time, and a GPU would wait for the host at every step.
+    """
+    if device.type != "cpu":
+        drawn = held_out(task, bin_, trained, rows, split, torch.device("cpu"))
+        batch = Batch(*(x.to(device) for x in (drawn.batch.inputs, drawn.batch.targets)))
+        return HeldOut(batch, drawn.lengths.to(device), drawn.shared)
     lengths = torch.tensor(_lengths(task, bin_, trained, rows, split), device=device)
     few = torch.tensor([has_few_inputs(task, length) for length in lengths.tolist()], device=device)
     part = TEST if split == "test" else VALIDATE
