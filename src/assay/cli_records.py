@@ -33,12 +33,14 @@ def report(
     """Make a page with tables and charts from the records of a study, or from the record of all claims (`theory`)."""
     from assay.analysis.subjects import read_subject
     from assay.report import write_page
+    from assay.store import no_garbage_collection
     from assay.terminal import console
 
-    subject = read_subject(name, store, STORE)
-    folder = out or Path("reports") / subject.title
-    with console(stderr=True).status("drawing"):
-        files = write_page(subject, folder)
+    with no_garbage_collection():
+        subject = read_subject(name, store, STORE)
+        folder = out or Path("reports") / subject.title
+        with console(stderr=True).status("drawing"):
+            files = write_page(subject, folder)
     typer.echo(f"wrote {len(files)} files from {subject.source.name}; open {folder / 'index.html'}")
 
 

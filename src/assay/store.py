@@ -97,7 +97,7 @@ class Store:
     def records(self) -> list[Record]:
         """One record per run, failed runs included; of several the latest, finished ones first."""
         latest: dict[str, Record] = {}
-        with _no_garbage_collection():
+        with no_garbage_collection():
             for record in self.history():
                 previous = latest.get(record.digest)
                 if previous is None or record.finished or not previous.finished:
@@ -166,7 +166,7 @@ def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """A large store is a million small objects, none of them garbage: the collector would visit all of them often."""
     enabled = gc.isenabled()
     gc.disable()

@@ -129,11 +129,13 @@ def _ticks(lengths: list[int]) -> list[int]:
 
 def styled(chart: Any) -> alt.TopLevelMixin:
     """A chart in the style of all pages."""
-    styled: alt.TopLevelMixin = (
-        chart.configure(font=FONT, background="white", padding={"left": 30, "top": 5, "right": 15, "bottom": 5})
-        .configure_view(stroke=None)
-        .configure_axis(grid=False, domain=False, ticks=False, labelFontSize=12, labelLimit=220)
-        .configure_title(fontSize=14, anchor="start", offset=10)
+    styled: alt.TopLevelMixin = chart.configure(  # in one call, since each copies the chart
+        font=FONT,
+        background="white",
+        padding={"left": 30, "top": 5, "right": 15, "bottom": 5},
+        view=alt.ViewConfig(stroke=None),
+        axis=alt.AxisConfig(grid=False, domain=False, ticks=False, labelFontSize=12, labelLimit=220),
+        title=alt.TitleConfig(fontSize=14, anchor="start", offset=10),
     )
     return styled
 
@@ -142,5 +144,5 @@ def draw(chart: alt.TopLevelMixin) -> tuple[str, bytes]:
     """A chart as SVG text and as PNG bytes."""
     import vl_convert
 
-    spec = chart.to_json(validate=False)
-    return vl_convert.vegalite_to_svg(spec), vl_convert.vegalite_to_png(spec, scale=2)
+    svg = vl_convert.vegalite_to_svg(chart.to_json(validate=False))
+    return svg, vl_convert.svg_to_png(svg, scale=2)
