@@ -5,12 +5,10 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from assay.description import BadInput
-
-if TYPE_CHECKING:
-    import altair as alt
+from assay.report import figures
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
@@ -43,9 +41,7 @@ class Page:
     def words(self, heading: str, text: str) -> None:
         self.web += [self._head(heading, text)]
 
-    def chart(self, name: str, chart: alt.TopLevelMixin | None, heading: str, text: str) -> None:
-        from assay.report import figures
-
+    def chart(self, name: str, chart: figures.Chart | None, heading: str, text: str) -> None:
         if chart is None:
             return
         self.picture(name, *figures.draw(chart), heading, text)
