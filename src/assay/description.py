@@ -141,4 +141,8 @@ def _whole(value: Any) -> Any:
 
 def digest(value: Any) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of plain data."""
-    return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
+    return digest_of_text(canonical(value))
+
+
+def digest_of_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
