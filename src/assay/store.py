@@ -174,6 +174,8 @@ def no_garbage_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            gc.freeze()
+            gc.unfreeze()  # all are now in the oldest generation, which is seldom visited
             gc.enable()
 
 
