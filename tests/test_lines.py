@@ -54,6 +54,15 @@ def test_a_line_comes_back_as_it_was(name: str, lazily: bool):
     assert write_lines(read_lines(FILE, lines.splitlines(), lazily)) == lines, "also if nothing was looked at"
 
 
+def test_a_line_in_another_order_is_read_as_well():
+    """Here the first keys that look like ours are within the population."""
+    plain = record().plain()
+    inside = {"population": {"spec": {"seed": 1}, "scores": [{"lengths": [2]}], "curve": [3]}}
+    for data in (inside | {k: v for k, v in plain.items() if k != "population"}, plain | inside, inside | plain):
+        (again,) = read_lines(FILE, [json.dumps(data, separators=(",", ":")).encode()], lazily=True)
+        assert again == Record(**data)
+
+
 def test_long_lists_are_parsed_when_they_are_needed():
     (lazy,) = read_lines(FILE, [write_lines([record()])], lazily=True)
     assert isinstance(lazy.curve, Lazy)

@@ -7,6 +7,7 @@ either at once or when they are first needed. A text without such a list is vali
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -18,7 +19,8 @@ from assay.description import BadInput, explanation, with_tuples
 from assay.record import LengthScore, Part, Point, Record
 
 Item = TypeVar("Item", bound=Part)
-SPEC, SEED, LENGTHS, CURVE = '"spec":', ',"seed":', '"lengths":[', '"curve":['
+START = re.compile(r'\{"kind":"record","version":1,"digest":"[^"\\]*","spec":')
+SEED, LENGTHS, CURVE = ',"seed":', '"lengths":[', '"curve":['
 ADAPTERS: dict[type[Part], TypeAdapter[Any]] = {
     Point: TypeAdapter(tuple[Point, ...]),
     LengthScore: TypeAdapter(tuple[LengthScore, ...]),
@@ -99,6 +101,8 @@ def _read_line(line: bytes, parsed: Callable[[type[Any], str], Any]) -> Record:
         cut = _cut(text)
         record = Record(**json.loads(cut.rest))
         scores = list(zip(record.scores, cut.lengths, strict=True))
+        if record.spec or record.curve or any(score.lengths for score in record.scores):
+            raise ValueError("cut at other places")
     except ValueError:  # not as `write_lines` writes it, or no record at all
         return Record(**json.loads(text))
     # Frozen data is completed here, not changed.
@@ -123,18 +127,21 @@ def _cut(line: str) -> Cut:
     The spec, which may have any keys and values, is parsed first, and so its end is known. Up to the curve all keys are
     our own. A name that contains a bracket would end a list too soon; then the rest is not valid JSON.
     """
-    spec_start = line.index(SPEC) + len(SPEC)
+    start = START.match(line)
+    if start is None:
+        raise ValueError("another order")
+    spec_start = start.end()
     seed_start = line.index(SEED, spec_start)
     end = line.index("}", seed_start) + 1
     spec = _spec(line[spec_start:seed_start]) | {"seed": json.loads(line[seed_start + len(SEED) : end - 1])}
     curve_start = line.index(CURVE, end) + len(CURVE)
     curve_end = line.index("]", curve_start)
     rest, lengths = [line[:spec_start], "{}"], []
-    while (start := line.find(LENGTHS, end, curve_start)) >= 0:
-        start += len(LENGTHS)
-        rest.append(line[end:start])
-        end = line.index("]", start)
-        lengths.append(f"[{line[start:end]}]")
+    while (key := line.find(LENGTHS, end, curve_start)) >= 0:
+        lengths_start = key + len(LENGTHS)
+        rest.append(line[end:lengths_start])
+        end = line.index("]", lengths_start)
+        lengths.append(f"[{line[lengths_start:end]}]")
     rest += [line[end:curve_start], line[curve_end:]]
     return Cut(spec, lengths, f"[{line[curve_start:curve_end]}]", "".join(rest))
 
