@@ -24,9 +24,15 @@ help:
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@ .venv/.installed
 
+# Kernels are compiled at their first use; here before that, two at a time.
+.venv/.compiled: .venv/.installed $(wildcard src/assay/ops/cpu/*.py)
+	@echo 'compiling CPU kernels (up to half a minute)'
+	$(BIN)/assay study scripts/compile_kernels.py --store .venv/kernels --device cpu --again >.venv/kernels.log
+	touch $@
+
 setup: .venv/.installed-dev
 
-demo: .venv/.installed
+demo: .venv/.compiled
 	$(BIN)/assay study quick --store demo/store --device cpu
 	$(BIN)/assay report quick --store demo/store --out demo
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from assay.record import Record, Store
+from assay.record import Record
+from assay.store import Store
 from assay.studies import RESULTS
 
 

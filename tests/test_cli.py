@@ -23,7 +23,7 @@ from assay.cli import app, main
 from assay.description import Description
 from assay.models.options import OPTIONS as MODEL_OPTIONS
 from assay.models.registry import MODELS
-from assay.record import Store
+from assay.store import Store
 from assay.tasks import TASKS, task_class
 from assay.terminal import print_cells
 from assay.theory.registry import CLAIMS

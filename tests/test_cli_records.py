@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from assay.cli import app
 from assay.lab.device import parse_device
 from assay.lab.execute import execute
-from assay.record import Record, Store
+from assay.record import Record
+from assay.store import Store
 from assay.studies import study_named
 
 STUDY = """

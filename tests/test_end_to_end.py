@@ -25,8 +25,9 @@ from assay.lab.engines.this_process import ThisProcess
 from assay.lab.memory import USABLE_SHARE
 from assay.lab.plan import Group, Plan
 from assay.lab.status import Status
-from assay.record import Record, Store
+from assay.record import Record
 from assay.spec import RunSpec, run_spec
+from assay.store import Store
 
 STUDY = """
 from assay.spec import run_spec

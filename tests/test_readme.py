@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assay.cli import app
-from assay.record import Store
+from assay.store import Store
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from assay.description import BadInput
-from assay.record import LengthScore, Point, Record, Score, Store, Verdict
+from assay.record import LengthScore, Point, Record, Score, Verdict
 from assay.spec import run_spec
+from assay.store import Store
 
 SPEC = run_spec("parity", "lstm").plain()
 
@@ -87,7 +88,8 @@ def test_two_writers_lose_nothing(tmp_path: Path):
 
 WRITE_FOREVER = """
 import sys
-from assay.record import Record, Store
+from assay.record import Record
+from assay.store import Store
 store, i = Store.create(sys.argv[1]), 0
 while True:
     store.add(Record(digest=str(i), spec={}, verdict="solved", stopped="solved"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assay.description import BadInput
+from assay.description import BadInput, digest
 from assay.spec import RunSpec, run_spec
 from assay.tasks.regular import Parity
 
@@ -123,3 +123,11 @@ def test_bad_input_is_told_in_one_line(changes: dict[str, Any], said: str):
         run_spec(**asked)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_digest_is_that_of_the_plain_data_for_every_seed():
+    spec = run_spec("parity", "lstm")
+    for seeded in (spec, spec.with_seed(3), spec.with_seed(3).with_seed(2**63 - 1), run_spec("parity", "lstm", seed=3)):
+        assert seeded.digest == digest(seeded.plain())
+    changed = spec.with_seed(3).model_copy(update={"training": spec.training.model_copy(update={"lr": 0.5})})
+    assert changed.digest == digest(changed.plain()) != spec.with_seed(3).digest

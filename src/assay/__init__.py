@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from assay.models import named_model
     from assay.models.causal import Causal, state_bits
     from assay.models.skeleton import Architecture, Foreign, Stack
-    from assay.record import Record, Store
+    from assay.record import Record
     from assay.rng import Rng
     from assay.spec import RunSpec, run_spec
+    from assay.store import Store
     from assay.tasks import named_task
     from assay.tasks.task import Batch, Task
 
@@ -31,7 +32,7 @@ _WHERE = {
     "Rng": "rng",
     "RunSpec": "spec",
     "Stack": "models.skeleton",
-    "Store": "record",
+    "Store": "store",
     "Task": "tasks.task",
     "load_model": "lab.weights",
     "named_model": "models",

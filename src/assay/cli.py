@@ -157,7 +157,7 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
     from assay.lab.device import parse_device
     from assay.lab.plan import Plan
     from assay.lab.weights import parse_kept
-    from assay.record import Store
+    from assay.store import Store
     from assay.terminal import LiveProgress, console, print_cells
 
     device = parse_device(options.device)

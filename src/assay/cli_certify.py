@@ -177,7 +177,7 @@ def _runs(
 ) -> tuple[Path, list[Record] | list[Candidate]]:
     """The folder of the certificates, and the runs or the module."""
     from assay.certify.runs import module_candidate, runs_of
-    from assay.record import Store
+    from assay.store import Store
 
     if _is(Path(candidate)):
         path = Path(candidate)

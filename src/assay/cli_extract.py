@@ -54,8 +54,8 @@ def extract(
     from assay.lab.evaluate import predict
     from assay.lab.execute import one_thread
     from assay.lab.weights import load_model
-    from assay.record import Store
     from assay.spec import RunSpec
+    from assay.store import Store
     from assay.terminal import console, counted
 
     record = Store.open(store).run(run)

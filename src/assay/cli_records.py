@@ -33,12 +33,14 @@ def report(
     """Make a page with tables and charts from the records of a study, or from the record of all claims (`theory`)."""
     from assay.analysis.subjects import read_subject
     from assay.report import write_page
+    from assay.store import no_garbage_collection
     from assay.terminal import console
 
-    subject = read_subject(name, store, STORE)
-    folder = out or Path("reports") / subject.title
-    with console(stderr=True).status("drawing"):
-        files = write_page(subject, folder)
+    with no_garbage_collection():
+        subject = read_subject(name, store, STORE)
+        folder = out or Path("reports") / subject.title
+        with console(stderr=True).status("drawing"):
+            files = write_page(subject, folder)
     typer.echo(f"wrote {len(files)} files from {subject.source.name}; open {folder / 'index.html'}")
 
 
@@ -101,7 +103,7 @@ def probe(
     from assay.analysis.cells import cells
     from assay.lab.device import parse_device
     from assay.lab.reprobing import probe_again, probed_runs
-    from assay.record import Store
+    from assay.store import Store
     from assay.terminal import console, counted, outcome, print_cells
 
     torch_device, opened = parse_device(device), Store.open(store)
@@ -136,7 +138,7 @@ def pack(
     ] = False,
 ) -> None:
     """Pack a store into one small file, which `assay report` and `assay repeat` can read."""
-    from assay.record import Store, weights_beside
+    from assay.store import Store, weights_beside
     from assay.terminal import counted
 
     packed = Store.open(store)

@@ -12,7 +12,7 @@ import typer
 
 from assay.cli_options import AsJson, options, print_json, settings
 from assay.description import BadInput
-from assay.record import write_synced
+from assay.store import write_synced
 from assay.tasks import named_task
 from assay.theory.registry import CLAIMS, named_claim
 

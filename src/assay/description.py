@@ -65,11 +65,11 @@ class Description(BaseModel):
         self._pop_kind(data)
         for name, value in data.items():
             if isinstance(value, (list, tuple, dict)):
-                data[name] = _tuples(value, name not in self._nested)
+                data[name] = with_tuples(value, name not in self._nested)
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise BadInput(self._explain(error)) from None
+            raise BadInput(explanation(error, self.kind, type(self).model_fields)) from None
 
     @classmethod
     def _pop_kind(cls, data: dict[str, Any]) -> None:
@@ -90,18 +90,20 @@ class Description(BaseModel):
         """This description as JSON data, with its kind and version."""
         return self.model_dump(mode="json")
 
-    @classmethod
-    def _explain(cls, error: ValidationError) -> str:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            return f"{cls.kind} has no field '{field}'{suggestion(field, cls.model_fields)}"
-        if first["type"] == "missing":
-            return f"{cls.kind} needs the field '{field}'"
-        message = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "value_error":  # raised by one of our validators: already a full sentence
-            return message
-        return f"{cls.kind}: {field} = {first['input']!r} is not valid: {message[0].lower()}{message[1:]}"
+
+def explanation(error: ValidationError, kind: str, fields: Iterable[str]) -> str:
+    """The first mistake in data of this kind, in one line."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"{kind} has no field '{field}'{suggestion(field, fields)}"
+    if first["type"] == "missing":
+        return f"{kind} needs the field '{field}'"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":  # raised by one of our validators: already a full sentence
+        return message
+    where = f"{field} = {first['input']!r} is " if field else ""  # a text that is no JSON has no fields
+    return f"{kind}: {where}not valid: {message[0].lower()}{message[1:]}"
 
 
 def _holds_descriptions(annotation: Any) -> bool:
@@ -111,11 +113,11 @@ def _holds_descriptions(annotation: Any) -> bool:
     return any(map(_holds_descriptions, get_args(annotation)))
 
 
-def _tuples(value: Any, in_dicts: bool = True) -> Any:
+def with_tuples(value: Any, in_dicts: bool = True) -> Any:
     """Lists as tuples: JSON has only lists, and frozen data only tuples."""
     if isinstance(value, (list, tuple)):
-        return tuple([_tuples(item, in_dicts) for item in value])
-    return {key: _tuples(item) for key, item in value.items()} if in_dicts and isinstance(value, dict) else value
+        return tuple([with_tuples(item, in_dicts) for item in value])
+    return {key: with_tuples(item) for key, item in value.items()} if in_dicts and isinstance(value, dict) else value
 
 
 def canonical(value: Any) -> str:
@@ -139,4 +141,8 @@ def _whole(value: Any) -> Any:
 
 def digest(value: Any) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of plain data."""
-    return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
+    return digest_of_text(canonical(value))
+
+
+def digest_of_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
-from assay.description import BadInput, Description, digest
+from assay.description import BadInput, Description, canonical, digest_of_text
 from assay.models import named_model, read_model
 from assay.models.skeleton import Architecture
 from assay.tasks import named_task, read_task
@@ -104,17 +104,29 @@ class RunSpec(Description):
     @cached_property
     def digest(self) -> str:
         """The name of the run: a hash of every field and of the version of every part."""
-        return digest(self.plain())
+        before, after = self.around_seed
+        return digest_of_text(f"{before}{self.seed}{after}")
+
+    @cached_property
+    def around_seed(self) -> tuple[str, str]:
+        """The canonical text of this spec before its seed and after it, computed once for all seeds."""
+        data = self.plain()
+        before, after = ({key: data[key] for key in data if (key < "seed") is first} for first in (True, False))
+        del after["seed"]
+        return f'{canonical(before)[:-1]},"seed":', f",{canonical(after)[1:]}"
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As in pydantic, but without the cached digest, since fields may have changed."""
+        """As in pydantic, but without what is cached, since fields may have changed."""
         copy = super().model_copy(update=update, deep=deep)
-        copy.__dict__.pop("digest", None)
+        for name in ("digest", "around_seed"):
+            copy.__dict__.pop(name, None)
         return copy
 
     def with_seed(self, seed: int) -> Self:
         """The same run with another seed."""
-        return self.model_copy(update={"seed": seed})
+        copy = self.model_copy(update={"seed": seed})
+        copy.__dict__["around_seed"] = self.around_seed
+        return copy
 
 
 def run_spec(

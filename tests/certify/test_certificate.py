@@ -26,9 +26,10 @@ from assay.description import BadInput
 from assay.lab.weights import load_model, serialize
 from assay.models import named_model
 from assay.models.skeleton import Architecture, Foreign
-from assay.record import Record, Store
+from assay.record import Record
 from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
+from assay.store import Store
 from assay.tasks import named_task
 
 from .modules import Sign

@@ -19,8 +19,8 @@ from assay.extract.page import own_task, run_command
 from assay.extract.picture import Graph, draw, png
 from assay.extract.questions import Questions
 from assay.extract.self_modifying import extract_programs
-from assay.record import Store
 from assay.spec import run_spec
+from assay.store import Store
 from assay.tasks import named_task
 from assay.tasks.automaton import Machine, Regex
 from assay.tasks.regular import FlipFlop, Parity

@@ -9,7 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from assay.lab.data import HeldOut, held_out
-from assay.lab.evaluate import Marks, evaluate, favourite, first_failing_length, predict, random_verdict
+from assay.lab.evaluate import (
+    Marks,
+    answer_counts,
+    answers_of,
+    evaluate,
+    favourite,
+    first_failing_length,
+    predict,
+    predict_sets,
+    random_verdict,
+)
+from assay.lab.stacking import build_module
+from assay.lab.stepping import answers_by_step, is_stepwise
 from assay.spec import run_spec
 from assay.tasks import named_task
 from assay.tasks.task import IGNORE, Batch, Bin, Task
@@ -99,15 +111,16 @@ def test_logits_that_are_not_numbers_are_never_right():
 
 def test_rows_are_chunked_without_a_change():
     held = held_out(named_task("dyck-1"), Bin(name="B", low=900, high=1000), (2, 50), 40, "test", CPU)
-    marks = Marks.of(Oracle(named_task("dyck-1"), 950), held)
+    marks = Marks.of(held, predict(Oracle(named_task("dyck-1"), 950), held.batch.inputs), 3)
     assert marks.sequences() == float((held.lengths <= 950).double().mean())
 
 
 def test_favourite():
-    assert favourite(torch.tensor([1, 1, 2, 1])) == 0.75
-    assert favourite(torch.tensor([[IGNORE, 0, -1], [2, 2, -1]])) == favourite(torch.tensor([2, 0, 2]))
-    assert math.isnan(favourite(torch.tensor([-1, -1])))
-    assert math.isnan(favourite(torch.tensor([], dtype=torch.int64)))
+    assert answer_counts(torch.tensor([[IGNORE, 0, -1], [2, 2, -1]]), 4).tolist() == [1, 0, 2, 0, 0]
+    assert answer_counts(torch.tensor([0, 7, 9]), 2).tolist() == [1, 0, 2]
+    assert favourite(answer_counts(torch.tensor([1, 1, 2, 1]), 3)) == 0.75
+    assert math.isnan(favourite(answer_counts(torch.tensor([-1, -1]), 2)))
+    assert math.isnan(favourite(answer_counts(torch.tensor([], dtype=torch.int64), 2)))
 
 
 class Saying(nn.Module):
@@ -126,9 +139,27 @@ def test_scores_by_length():
     targets = torch.tensor([[1, 2, 0], [0, IGNORE, IGNORE], [2, 2, 2], [IGNORE] * 3, [0, 1, 1]])
     said = torch.tensor([[1, 2, 1], [1, 0, 0], [2, 2, 2], [0, 1, 2], [2, 1, 1]])
     held = HeldOut(Batch(torch.ones_like(targets), targets), torch.tensor([3, 1, 3, 2, 3]), shared=4)
-    score = Marks.of(Saying(said), held).score("Bin0")
+    score = Marks.of(held, predict(Saying(said), held.batch.inputs), 3).score("Bin0", held.shared)
     assert (score.bin, score.rows, score.shared) == ("Bin0", 5, 4)
     assert (score.sequences, score.answers) == (2 / 5, float(torch.tensor(7 / 10)))
     assert score.favourite == float(torch.tensor(5 / 10))
     rows = [(row.length, row.rows, row.sequences, row.answers) for row in score.lengths]
     assert rows == [(1, 1, 0.0, 0.0), (2, 1, 1.0, 0.0), (3, 3, 1 / 3, float(torch.tensor(7 / 9)))]
+
+
+def test_sets_of_inputs_are_answered_as_each_alone():
+    model = Oracle(SPEC.task, 10)
+    sets = [torch.randint(1, 3, shape) for shape in ((3, 5), (2, 8), (4, 5), (1, 12))]
+    for inputs, answers in zip(sets, predict_sets(model, sets), strict=True):
+        assert torch.equal(answers, predict(model, inputs))
+
+
+@pytest.mark.parametrize("name", ["lstm", "delta-net", "srwm", "dss"])
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_a_model_that_computes_step_by_step_gives_the_same_answers(name: str, length: int):
+    """On a GPU the step is replayed as a CUDA graph; here it is called."""
+    spec = run_spec("cyclic", name, task_options={"n": 5}, model_options={"state": {"numbers": "fixed:3.5"}})
+    model, inputs = build_module(spec, CPU).eval(), torch.randint(1, 6, (7, length))
+    assert is_stepwise(model)
+    assert torch.equal(answers_by_step(model, inputs, answers_of), predict(model, inputs))
+    assert not is_stepwise(build_module(run_spec("cyclic", name, task_options={"n": 5}), CPU))

@@ -22,8 +22,8 @@ from assay.lab.execute import execute
 from assay.lab.integrity import Outputs, examine, examine_untrained, relative_change
 from assay.lab.stacking import build_module
 from assay.models.skeleton import Foreign
-from assay.record import Store
 from assay.spec import RunSpec, run_spec
+from assay.store import Store
 
 CPU = torch.device("cpu")
 D = 8

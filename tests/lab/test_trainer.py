@@ -35,8 +35,9 @@ from assay.lab.program import program_of
 from assay.lab.shrinking import rebuild_seconds, shrinking_pays
 from assay.lab.status import EvaluationStatus, Status
 from assay.models.skeleton import Foreign
-from assay.record import Record, Store
+from assay.record import Record
 from assay.spec import RunSpec, run_spec
+from assay.store import Store
 
 CPU = torch.device("cpu")
 

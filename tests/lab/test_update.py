@@ -68,7 +68,7 @@ def test_the_kernels_equal_the_plain_operations(dtype: torch.dtype):
             if fused:
                 adamw.update(vars(slots), losses, g, theta, m, v, *copy)
             else:
-                slots._update(losses, g, theta, m, v)
+                slots._update_rows(losses, g, theta, m, v)
         results.append([theta, m, v, slots.step, slots.diverged, slots.loss])
     assert slots.step.tolist() == [5, 2, 4, 2, 0]
     assert slots.diverged.tolist() == [False, False, True, True, False]

@@ -17,8 +17,9 @@ from assay.lab.reprobing import probe_again, probed_runs
 from assay.lab.weights import Kept, is_kept, pack_weights
 from assay.models import MODELS
 from assay.models.skeleton import Foreign
-from assay.record import Record, Store, Verdict, weights_beside
+from assay.record import Record, Verdict
 from assay.spec import RunSpec, run_spec
+from assay.store import Store, weights_beside
 
 CPU = torch.device("cpu")
 SHORT = {"steps": 2, "lengths": [2, 6], "validate_every": 2}

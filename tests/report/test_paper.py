@@ -14,8 +14,9 @@ from assay.analysis.summary import summarize
 from assay.cli_records import report
 from assay.description import BadInput
 from assay.findings import Comparison, Expectation, Finding, Outcome
-from assay.record import Record, Store
+from assay.record import Record
 from assay.report.paper_page import headline
+from assay.store import Store
 from assay.studies import Study
 from tests.report.paper_study import failed, load_study, made_up, page
 from tests.report.recomputed import (

@@ -12,8 +12,8 @@ from assay.analysis.subjects import StudyRecords
 from assay.certify.runs import check_file
 from assay.description import canonical
 from assay.lab.reprobing import probe_again
-from assay.record import Store
 from assay.report import write_page
+from assay.store import Store
 from assay.studies import RESULTS, STUDIES, study_named
 from tests.shipped import shipped
 

@@ -6,7 +6,9 @@ choose nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from statistics import mean, median
 
 from assay.description import BadInput, canonical, suggestion
@@ -19,8 +21,14 @@ def settings(records: Iterable[Record]) -> list[list[Record]]:
     """Records grouped by setting: within a group only the seed differs."""
     groups: dict[str, list[Record]] = {}
     for record in records:
-        groups.setdefault(canonical(record.spec | {"seed": None}), []).append(record)
+        groups.setdefault(_canonical(json.dumps(record.spec | {"seed": None})), []).append(record)
     return list(groups.values())
+
+
+@lru_cache(maxsize=4096)
+def _canonical(text: str) -> str:
+    """Canonical text, computed once for all seeds of a setting."""
+    return canonical(json.loads(text))
 
 
 def chosen(records: Iterable[Record]) -> tuple[Record, ...]:

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from assay.analysis.summary import StudySummary, summarize
 from assay.description import BadInput
-from assay.record import Record, Store
+from assay.record import Record
+from assay.store import Store
 from assay.studies import RESULTS, Study, study_named
 
 THEORY = "theory"

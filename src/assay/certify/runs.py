@@ -25,9 +25,10 @@ from assay.lab.integrity import examine
 from assay.lab.weights import load_model, load_tensors
 from assay.models import named_model
 from assay.models.skeleton import Architecture
-from assay.record import Certified, Record, Store, write_synced
+from assay.record import Certified, Record
 from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
+from assay.store import Store, write_synced
 from assay.tasks import named_task
 from assay.tasks.task import Task
 

@@ -7,7 +7,8 @@ from assay.lab.engines.engine import Engine, Event, OnEvent
 from assay.lab.engines.local_processes import LocalProcesses
 from assay.lab.engines.this_process import ThisProcess
 from assay.lab.plan import Plan
-from assay.record import Record, Store
+from assay.record import Record
+from assay.store import Store
 
 
 def carry_out(plan: Plan, store: Store, engine: Engine, on_event: OnEvent = lambda _: None) -> list[Record]:

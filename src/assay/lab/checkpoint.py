@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from assay.lab.member_state import BestState, MemberState
-from assay.record import write_synced
+from assay.store import write_synced
 
 INTERVAL = 30.0  # seconds between checkpoints
 ABANDONED = 600.0  # seconds after which an unfinished write counts as abandoned

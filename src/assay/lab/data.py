@@ -133,10 +133,18 @@ Split = Literal["test", "validate"]
 @lru_cache(maxsize=64)
 def held_out(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: Split, device: torch.device) -> HeldOut:
     """The rows of one bin, the same for every run: all different where possible, and none of another split."""
-    lengths = torch.tensor(_lengths(task, bin_, trained, rows, split), device=device)
-    few = torch.tensor([has_few_inputs(task, length) for length in lengths.tolist()], device=device)
+    drawn = _draw_held_out(task, bin_, trained, rows, split)
+    batch = Batch(*(x.to(device) for x in (drawn.batch.inputs, drawn.batch.targets)))
+    return HeldOut(batch, drawn.lengths.to(device), drawn.shared)
+
+
+@lru_cache(maxsize=64)
+def _draw_held_out(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: Split) -> HeldOut:
+    """Drawn on the CPU: samplers step over time, and a GPU would wait for the host at every step."""
+    lengths = torch.tensor(_lengths(task, bin_, trained, rows, split))
+    few = torch.tensor([has_few_inputs(task, length) for length in lengths.tolist()])
     part = TEST if split == "test" else VALIDATE
-    rng = Rng.seeded(0, split, bin_.name, device=device).rows(len(lengths))
+    rng = Rng.seeded(0, split, bin_.name).rows(len(lengths))
     width = int(lengths.max())
     inputs = task.inputs(lengths, rng.child(0), width)
     hashes = content_hash(inputs)
@@ -152,7 +160,7 @@ def held_out(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: 
         inputs[open_rows[in_part]], hashes[open_rows[in_part]] = candidates[in_part], candidate_hashes[in_part]
     split_lengths = _every_other(task, bin_.high, split)
     exclusive = [length > trained[1] and length in split_lengths for length in lengths.tolist()]
-    shared = torch.where(few, ~torch.tensor(exclusive, device=device), part_of(inputs) != part)
+    shared = torch.where(few, ~torch.tensor(exclusive), part_of(inputs) != part)
     return HeldOut(Batch(inputs, task.solve(inputs)), lengths, int(shared.sum()))
 
 

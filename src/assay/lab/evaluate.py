@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from assay.lab.data import HeldOut, held_out
+from assay.lab.stepping import answers_by_step, is_stepwise, rows_of_a_pass
 from assay.models.causal import Causal
 from assay.record import LengthScore, Probing, Score, Verdict
 from assay.spec import RunSpec
-from assay.tasks.task import IGNORE
+from assay.tasks.task import IGNORE, PAD
 
 # Tokens per forward pass; for a model whose state grows with its input, pairs of tokens.
 CHUNK_TOKENS = {"cpu": 1 << 15, "cuda": 1 << 18}
@@ -40,37 +41,82 @@ def answers_of(logits: Float[Tensor, "*rows answers"]) -> Int[Tensor, "*rows"]:
 
 @torch.no_grad()
 def predict(model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None) -> Int[Tensor, "rows time"]:
-    """The model's answer at every position."""
-    length, device = inputs.shape[1], inputs.device.type
-    grows = not isinstance(model, Causal) or model.state_floats(2) > model.state_floats(1)
-    rows = max(1, CHUNK_PAIRS[device] // length**2 if grows else CHUNK_TOKENS[device] // length)
+    """The model's answer at every position. Nothing waits for the device here."""
     answers = []
     model.eval()
     try:
-        for chunk in inputs.split(rows):
-            answers.append(answers_of(logits_of(model, chunk)))
+        for chunk in inputs.split(_rows_of_a_pass(model, inputs)):
+            if inputs.is_cuda and is_stepwise(model):
+                answers.append(answers_by_step(model, chunk, answers_of))
+            else:
+                answers.append(answers_of(logits_of(model, chunk)))
             on_rows(len(chunk))
     finally:
         model.train()
     return torch.cat(answers)
 
 
-@dataclass(frozen=True)
-class Marks:
-    """The number of answers that each row of a held-out set asks for, and the number that are right."""
+def _rows_of_a_pass(model: nn.Module, inputs: Tensor) -> int:
+    length, device = inputs.shape[1], inputs.device.type
+    if inputs.is_cuda and is_stepwise(model):
+        return rows_of_a_pass(model)
+    grows = not isinstance(model, Causal) or model.state_floats(2) > model.state_floats(1)
+    return max(1, CHUNK_PAIRS[device] // length**2 if grows else CHUNK_TOKENS[device] // length)
 
-    held_out: HeldOut
-    total: Int[Tensor, "rows"]
-    right: Int[Tensor, "rows"]
-    favourite: float
+
+def predict_sets(
+    model: nn.Module, sets: Sequence[Tensor], on_rows: OnRows = lambda _: None
+) -> list[Int[Tensor, "rows time"]]:
+    """The answers to several sets of inputs. Sets that take as long together as alone are one call.
+
+    On a GPU few rows take as long as many. So sets of one width are one call; and for a model that computes step by
+    step all sets are, padded at the end to the longest, which does not change earlier answers.
+    """
+    together: dict[int, list[int]] = {}
+    for number, inputs in enumerate(sets):
+        width = 0 if inputs.is_cuda and is_stepwise(model) else inputs.shape[1]
+        together.setdefault(width, []).append(number)
+    answers = dict[int, Tensor]()
+    for numbers in together.values():
+        width = max(sets[number].shape[1] for number in numbers)
+        parts = predict(model, torch.cat([padded(sets[number], width) for number in numbers]), on_rows)
+        for number, part in zip(numbers, parts.split([len(sets[number]) for number in numbers]), strict=True):
+            answers[number] = part[:, : sets[number].shape[1]]
+    return [answers[number] for number in range(len(sets))]
+
+
+def padded(inputs: Tensor, width: int) -> Tensor:
+    """Inputs [rows, time, ...] with padding after their last positions."""
+    if inputs.shape[1] == width:
+        return inputs
+    return torch.cat([inputs, inputs.new_full((len(inputs), width - inputs.shape[1], *inputs.shape[2:]), PAD)], dim=1)
+
+
+def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Whole numbers on the CPU: all are copied at once, since each copy waits for the device."""
+    if not tensors:
+        return []
+    host = torch.cat([tensor.flatten() for tensor in tensors]).cpu()
+    parts = host.split([tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+class Marks(NamedTuple):
+    """How the answers to a held-out set are marked."""
+
+    lengths: Int[Tensor, "rows"]
+    total: Int[Tensor, "rows"]  # the number of answers that each row asks for
+    right: Int[Tensor, "rows"]  # and the number that are right
+    counts: Int[Tensor, "counts"]  # how often each answer is given
 
     @classmethod
-    def of(cls, model: nn.Module, held_out: HeldOut, on_rows: OnRows = lambda _: None) -> Marks:
+    def of(cls, held_out: HeldOut, answers: Int[Tensor, "rows time"], classes: int) -> Marks:
         """Counted on the device, so that few numbers are copied to the host."""
-        answers, targets = predict(model, held_out.batch.inputs, on_rows), held_out.batch.targets
+        targets = held_out.batch.targets
         has_target = targets != IGNORE
         right = (answers == targets) & has_target
-        return cls(held_out, has_target.sum(1).cpu(), right.sum(1).cpu(), favourite(answers.where(has_target, -1)))
+        counts = answer_counts(answers.where(has_target, -1), classes)
+        return cls(held_out.lengths, has_target.sum(1), right.sum(1), counts)
 
     def sequences(self) -> float:
         """The share of rows without a wrong answer."""
@@ -82,7 +128,7 @@ class Marks:
 
     def by_length(self) -> tuple[LengthScore, ...]:
         """Both shares for the rows of each length."""
-        lengths, index, rows = self.held_out.lengths.cpu().unique(return_inverse=True, return_counts=True)
+        lengths, index, rows = self.lengths.unique(return_inverse=True, return_counts=True)
 
         def summed(per_row: Tensor) -> Int[Tensor, "lengths"]:
             return torch.zeros_like(lengths).index_add(0, index, per_row)
@@ -92,42 +138,58 @@ class Marks:
         table = zip(*(column.tolist() for column in (lengths, rows, *shares)), strict=True)
         return tuple(LengthScore(length=n, rows=r, sequences=s, answers=a) for n, r, s, a in table)
 
-    def score(self, name: str) -> Score:
+    def score(self, name: str, shared: int) -> Score:
         return Score(
             bin=name,
-            rows=len(self.held_out.lengths),
-            shared=self.held_out.shared,
+            rows=len(self.lengths),
+            shared=shared,
             sequences=self.sequences(),
             answers=self.answers(),
-            favourite=self.favourite,
+            favourite=favourite(self.counts),
             lengths=self.by_length(),
         )
 
 
-def favourite(answers: Int[Tensor, "*n"]) -> float:
-    """The share of the most common answer; negative values are ignored."""
-    counts = (answers.clamp(min=-1) + 1).flatten().bincount(minlength=1)[1:].cpu()
-    return float(counts.max() / counts.sum()) if len(counts) else math.nan
+def answer_counts(answers: Int[Tensor, "*n"], classes: int) -> Int[Tensor, "counts"]:
+    """How often each answer occurs, and last any other number; negative numbers are ignored.
+
+    Unlike bincount, this does not wait for the device.
+    """
+    index = answers.clamp(-1, classes).flatten() + 1
+    counts = torch.zeros(classes + 2, dtype=torch.int64, device=answers.device)
+    return counts.index_add(0, index, torch.ones_like(index))[1:]
+
+
+def favourite(counts: Int[Tensor, "counts"]) -> float:
+    """The share of the most common answer; NaN without any."""
+    return float(counts.max() / counts.sum()) if counts.any() else math.nan
 
 
 def evaluate(
     model: nn.Module, spec: RunSpec, device: torch.device, on_progress: OnProgress = lambda tested, total: None
 ) -> tuple[tuple[Score, ...], bool]:
     """The scores of every test bin, and whether the model gives one answer to nearly everything in Bin0."""
-    sets = {
-        bin_.name: held_out(spec.task, bin_, spec.training.lengths, spec.testing.rows, "test", device)
+    classes = spec.task.shape.answers
+    sets = [
+        held_out(spec.task, bin_, spec.training.lengths, spec.testing.rows, "test", device)
         for bin_ in spec.testing.bins
-    }
-    tested, total = 0, sum(len(rows.lengths) for rows in sets.values())
+    ]
+    tested, total = 0, sum(len(rows.lengths) for rows in sets)
 
     def on_rows(rows: int) -> None:
         nonlocal tested
         tested += rows
         on_progress(tested, total)
 
-    scores = tuple(Marks.of(model, rows, on_rows).score(name) for name, rows in sets.items())
-    targets = next(iter(sets.values())).batch.targets
-    return scores, scores[0].favourite >= COLLAPSED > favourite(targets)
+    answers = predict_sets(model, [rows.batch.inputs for rows in sets], on_rows)
+    marks = [Marks.of(rows, given, classes) for rows, given in zip(sets, answers, strict=True)]
+    *columns, right_answers = to_host([*chain(*marks), answer_counts(sets[0].batch.targets, classes)])
+    each = len(Marks._fields)
+    scores = tuple(
+        Marks(*columns[number * each :][:each]).score(bin_.name, rows.shared)
+        for number, (bin_, rows) in enumerate(zip(spec.testing.bins, sets, strict=True))
+    )
+    return scores, scores[0].favourite >= COLLAPSED > favourite(right_answers)
 
 
 def random_verdict(scores: tuple[Score, ...], collapsed: bool) -> Verdict:

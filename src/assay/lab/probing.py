@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from assay.lab.evaluate import OnRows, predict
+from assay.lab.evaluate import OnRows, predict_sets, to_host
 from assay.record import ProbeScore, Probing
 from assay.spec import RunSpec
 from assay.tasks.probes import VERSION, Probe
@@ -33,37 +33,37 @@ def probes_of(spec: RunSpec, device: torch.device) -> dict[str, Batch]:
     return probe_batches(spec.task, spec.training.lengths, max(bin_.high for bin_ in spec.testing.bins), device)
 
 
+@torch.no_grad()
 def probe(model: nn.Module, spec: RunSpec, device: torch.device, on_rows: OnRows = lambda _: None) -> Probing:
     """The score of a model on every probe of its task."""
     start, batches = time.perf_counter(), probes_of(spec, device)
-    answers = _answers(model, batches, on_rows)
-    scores = [_score(spec.task, name, batch, answers[name]) for name, batch in batches.items()]
+    answers = predict_sets(model, [batch.inputs for batch in batches.values()], on_rows)
+    wrong = [_shortest_wrong(spec.task, *pair) for pair in zip(batches.values(), answers, strict=True)]
+    scores = [
+        _score(spec.task, name, len(batch.inputs), numbers.tolist())
+        for (name, batch), numbers in zip(batches.items(), to_host(wrong), strict=True)
+    ]
     return Probing(probes=VERSION, scores=tuple(scores), seconds=time.perf_counter() - start)
 
 
-def _answers(model: nn.Module, batches: dict[str, Batch], on_rows: OnRows) -> dict[str, Int[Tensor, "rows time"]]:
-    """The answers to each probe. Probes of one width are one call: a GPU needs as long for few rows as for many."""
-    by_width: dict[int, list[str]] = {}
-    for name, batch in batches.items():
-        by_width.setdefault(batch.inputs.shape[1], []).append(name)
-    answers = dict[str, Tensor]()
-    for names in by_width.values():
-        inputs = [batches[name].inputs for name in names]
-        parts = predict(model, torch.cat(inputs), on_rows).split([len(rows) for rows in inputs])
-        answers |= dict(zip(names, parts, strict=True))
-    return answers
+def _shortest_wrong(task: Task, batch: Batch, answers: Int[Tensor, "rows time"]) -> Int[Tensor, "numbers"]:
+    """The number of wrong rows, the length of the shortest wrong input, and the tokens of its row.
 
-
-def _score(task: Task, name: str, batch: Batch, answers: Int[Tensor, "rows time"]) -> ProbeScore:
-    """A wrong answer refutes the input that ends there; of all such inputs the shortest is kept."""
+    A wrong answer refutes the input that ends there; of all such inputs the shortest is kept.
+    """
     wrong = (answers != batch.targets) & (batch.targets != IGNORE)
     rows = wrong.any(1)
-    result = ProbeScore(name=name, rows=len(wrong), wrong=int(rows.sum()))
-    if not result.wrong:
-        return result
     ends = torch.where(rows, wrong.long().argmax(1), wrong.shape[1]) + 1
     if task.answer_positions == "at the end":
         ends = torch.where(rows, unpadded(batch.inputs).sum(1), wrong.shape[1] + 1)
-    length, row = (int(number) for number in ends.min(0))
-    word = "" if task.features else readable(batch.inputs[row, :length].tolist(), task.symbols)
-    return result.model_copy(update={"length": length, "word": word})
+    length, row = ends.min(0)
+    tokens = batch.inputs.new_empty(0) if task.features else batch.inputs.index_select(0, row[None])[0]
+    return torch.cat([rows.sum()[None], length[None], tokens.long()])
+
+
+def _score(task: Task, name: str, rows: int, numbers: list[int]) -> ProbeScore:
+    wrong, length, *tokens = numbers
+    if not wrong:
+        return ProbeScore(name=name, rows=rows, wrong=0)
+    word = "" if task.features else readable(tokens[:length], task.symbols)
+    return ProbeScore(name=name, rows=rows, wrong=wrong, length=length, word=word)

@@ -9,8 +9,9 @@ import torch
 from assay.lab.evaluate import first_failing_length, probed_verdict
 from assay.lab.probing import probe
 from assay.lab.weights import load_model
-from assay.record import Record, Store
+from assay.record import Record
 from assay.spec import RunSpec
+from assay.store import Store
 from assay.tasks.probes import VERSION
 
 PROBED = ("solved", "refuted", "partly solved")  # verdicts of runs that are right at the training lengths

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from assay.description import BadInput, suggestion
 from assay.lab.stacking import build_module
-from assay.record import Record, Store, Verdict, write_synced
+from assay.record import Record, Verdict
 from assay.spec import RunSpec
+from assay.store import Store, write_synced
 
 Kept = Literal["all", "solved", "none"]
 RIGHT_ON_RANDOM = ("solved", "refuted")  # the verdicts of runs that are right on every random test input

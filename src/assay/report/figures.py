@@ -1,30 +1,44 @@
-"""Charts of records, drawn offline as SVG and PNG."""
+"""Charts of records, drawn offline as SVG and PNG.
+
+A chart is Vega-Lite as plain data: libraries that build such data copy and check a chart at every step, which took
+longer than drawing it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import altair as alt
-from altair.utils.schemapi import debug_mode
-
 from assay.analysis.cells import Cell, wilson
 
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.1.0.json"
 FONT = "Helvetica, Arial, sans-serif"
-SCALE = alt.Scale(domain=[0, 1], scheme="blues")
+TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
+SCALE = {"domain": [0, 1], "scheme": "blues"}
 SHADING = (
     "The darker a square, the larger the lower end of the 95 % interval of its share of seeds: 1 of 1 is lighter than "
     "10 of 10."
 )
 
+Chart = dict[str, Any]  # in Vega-Lite
 Rows = list[dict[str, Any]]
 
 
-def chart_of(rows: Sequence[dict[str, Any]]) -> alt.Chart:
-    """A chart of these rows, unchecked and as a tuple: altair checks each row, and copies lists many times."""
-    with debug_mode(False):
-        return alt.Chart(alt.InlineData(values=tuple(rows)))
+def channel(field: str, **options: Any) -> Chart:
+    """A field of the data, with its type, for one channel of a chart.
+
+    >>> channel("loss:Q", title="training loss")
+    {'field': 'loss', 'type': 'quantitative', 'title': 'training loss'}
+    """
+    name, _, kind = field.partition(":")
+    return {"field": name, "type": TYPES[kind], **options}
+
+
+def marks(rows: Sequence[dict[str, Any]], kind: str, encoding: Chart, **options: Any) -> Chart:
+    """A chart of one kind of marks, one for each row."""
+    return {"data": {"values": rows}, "mark": {"type": kind, **options}, "encoding": encoding}
 
 
 def square(count: int, seeds: int, text: str) -> dict[str, Any]:
@@ -32,30 +46,22 @@ def square(count: int, seeds: int, text: str) -> dict[str, Any]:
     return {"shade": round(wilson(count, seeds)[0], 4), "text": text}
 
 
-def seed_map(rows: Rows, across: str, columns: Sequence[str], models: Sequence[str], named: bool, size: int) -> Any:
+def seed_map(rows: Rows, across: str, columns: Sequence[str], models: Sequence[str], named: bool, size: int) -> Chart:
     """Models down and another field across: squares with numbers of seeds; one without a row stays blank."""
-    base = chart_of(rows).encode(
-        alt.X(
-            f"{across}:N",
-            scale=alt.Scale(domain=list(columns)),
-            title=None,
-            axis=alt.Axis(orient="top", labelAngle=0),
+    place = {
+        "x": channel(
+            f"{across}:N", scale={"domain": list(columns)}, title=None, axis={"orient": "top", "labelAngle": 0}
         ),
-        alt.Y(
-            "model:N",
-            scale=alt.Scale(domain=list(models)),
-            title=None,
-            axis=alt.Axis(labels=named, labelPadding=6),
-        ),
-    )
-    squares = base.mark_rect(stroke="white", strokeWidth=2).encode(alt.Color("shade:Q", scale=SCALE, legend=None))
-    words = base.mark_text(fontSize=size).encode(
-        alt.Text("text:N"), color=alt.condition("datum.shade > 0.45", alt.value("white"), alt.value("#333"))
-    )
-    return squares + words
+        "y": channel("model:N", scale={"domain": list(models)}, title=None, axis={"labels": named, "labelPadding": 6}),
+    }
+    shade = channel("shade:Q", scale=SCALE, legend=None)
+    ink = {"condition": {"test": "datum.shade > 0.45", "value": "white"}, "value": "#333"}
+    squares = marks(rows, "rect", place | {"color": shade}, stroke="white", strokeWidth=2)
+    words = marks(rows, "text", place | {"text": channel("text:N"), "color": ink}, fontSize=size)
+    return {"layer": [squares, words]}
 
 
-def solved(cells: Sequence[Cell], titles: Mapping[str, str]) -> alt.TopLevelMixin:
+def solved(cells: Sequence[Cell], titles: Mapping[str, str]) -> Chart:
     """Tasks across, models down: the number of seeds that solved the task."""
     rows = []
     for cell in cells:
@@ -65,20 +71,20 @@ def solved(cells: Sequence[Cell], titles: Mapping[str, str]) -> alt.TopLevelMixi
     tasks, models = (list(dict.fromkeys(row[field] for row in rows)) for field in ("task", "model"))
     title = "Seeds that solve the task at every tested length"
     chart = seed_map(rows, "task", tasks, models, named=True, size=13)
-    return styled(chart.properties(width=alt.Step(110), height=alt.Step(34), title=title))
+    return styled(chart | {"width": {"step": 110}, "height": {"step": 34}, "title": title})
 
 
-def by_length(cells: Sequence[Cell], titles: Mapping[str, str]) -> alt.TopLevelMixin | None:
+def by_length(cells: Sequence[Cell], titles: Mapping[str, str]) -> Chart | None:
     """One strip per model and task: the share of right sequences at every tested length; None if none was tested."""
     tasks = dict.fromkeys(cell.task for cell in cells)
     panels = [_strips([cell for cell in cells if cell.task == task], titles.get(task, task)) for task in tasks]
     panels = [panel for panel in panels if panel is not None]
     if not panels:
         return None
-    return styled(alt.concat(*panels, columns=2).resolve_scale(x="independent", y="independent"))
+    return styled({"concat": panels, "columns": 2, "resolve": {"scale": {"x": "independent", "y": "independent"}}})
 
 
-def _strips(cells: Sequence[Cell], title: str) -> Any:
+def _strips(cells: Sequence[Cell], title: str) -> Chart | None:
     """The strips of one task, with a line where the lengths of training end."""
     longest = cells[0].records[0].spec["training"]["lengths"][1]
     rows = [row for cell in cells for row in _strip(cell)]
@@ -86,23 +92,26 @@ def _strips(cells: Sequence[Cell], title: str) -> Any:
         return None
     lengths = sorted({int(row["length"]) for row in rows})
     beyond = next((length for length in lengths if length > longest), None)
-    x = alt.X(
-        "length:O",
-        sort=lengths,
-        title=f"length (trained to {longest})",
-        axis=alt.Axis(labelAngle=0, labelOverlap="greedy", values=_ticks(lengths)),
-    )
-    colour = alt.Color(
-        "accuracy:Q",
-        scale=SCALE,
-        title="right sequences",
-        legend=alt.Legend(format="%", orient="bottom", direction="horizontal"),
-    )
-    layers = [chart_of(rows).mark_rect().encode(x, alt.Y("model:N", sort=[c.label for c in cells], title=None), colour)]
+    encoding = {
+        "x": channel(
+            "length:O",
+            sort=lengths,
+            title=f"length (trained to {longest})",
+            axis={"labelAngle": 0, "labelOverlap": "greedy", "values": _ticks(lengths)},
+        ),
+        "y": channel("model:N", sort=[cell.label for cell in cells], title=None),
+        "color": channel(
+            "accuracy:Q",
+            scale=SCALE,
+            title="right sequences",
+            legend={"format": "%", "orient": "bottom", "direction": "horizontal"},
+        ),
+    }
+    layers = [marks(rows, "rect", encoding)]
     if beyond is not None:
-        edge = chart_of([{"length": beyond}]).mark_rule(color="#d62728", strokeWidth=2)
-        layers.append(edge.encode(alt.X("length:O", sort=lengths, bandPosition=0)))
-    return alt.layer(*layers).properties(width=300, height=alt.Step(20), title=title)
+        x = channel("length:O", sort=lengths, bandPosition=0)
+        layers.append(marks([{"length": beyond}], "rule", {"x": x}, color="#d62728", strokeWidth=2))
+    return {"layer": layers, "width": 300, "height": {"step": 20}, "title": title}
 
 
 def _strip(cell: Cell) -> Rows:
@@ -127,20 +136,22 @@ def _ticks(lengths: list[int]) -> list[int]:
     return sorted({*lengths[::every], lengths[-1]})
 
 
-def styled(chart: Any) -> alt.TopLevelMixin:
+def styled(chart: Chart) -> Chart:
     """A chart in the style of all pages."""
-    styled: alt.TopLevelMixin = (
-        chart.configure(font=FONT, background="white", padding={"left": 30, "top": 5, "right": 15, "bottom": 5})
-        .configure_view(stroke=None)
-        .configure_axis(grid=False, domain=False, ticks=False, labelFontSize=12, labelLimit=220)
-        .configure_title(fontSize=14, anchor="start", offset=10)
-    )
-    return styled
+    config = {
+        "font": FONT,
+        "background": "white",
+        "padding": {"left": 30, "top": 5, "right": 15, "bottom": 5},
+        "view": {"stroke": None},
+        "axis": {"grid": False, "domain": False, "ticks": False, "labelFontSize": 12, "labelLimit": 220},
+        "title": {"fontSize": 14, "anchor": "start", "offset": 10},
+    }
+    return {"$schema": SCHEMA, "config": config, **chart}
 
 
-def draw(chart: alt.TopLevelMixin) -> tuple[str, bytes]:
+def draw(chart: Chart) -> tuple[str, bytes]:
     """A chart as SVG text and as PNG bytes."""
     import vl_convert
 
-    spec = chart.to_json(validate=False)
-    return vl_convert.vegalite_to_svg(spec), vl_convert.vegalite_to_png(spec, scale=2)
+    svg = vl_convert.vegalite_to_svg(json.dumps(chart, sort_keys=True))
+    return svg, vl_convert.svg_to_png(svg, scale=2)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from assay.description import BadInput
-
-if TYPE_CHECKING:
-    import altair as alt
+from assay.report import figures
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
@@ -22,6 +21,7 @@ figure{margin:1rem 0} figure svg{max-width:100%;height:auto} .wide{overflow-x:au
 """
 
 LONG = 40  # letters of a cell that may be broken into lines
+DRAWING = ThreadPoolExecutor(1)
 
 
 class Shaded(NamedTuple):
@@ -29,6 +29,14 @@ class Shaded(NamedTuple):
 
     text: str
     share: float
+
+
+class Figure(NamedTuple):
+    """A picture as SVG and PNG, and the part of the web page after which it stands."""
+
+    name: str
+    place: int
+    drawn: Future[tuple[str, bytes]]
 
 
 class Page:
@@ -39,22 +47,26 @@ class Page:
         self.web = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{style}</style>"]
         self.web += [f"<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p>"]
         self.files: dict[str, str | bytes] = {}
+        self.figures: list[Figure] = []
 
     def words(self, heading: str, text: str) -> None:
         self.web += [self._head(heading, text)]
 
-    def chart(self, name: str, chart: alt.TopLevelMixin | None, heading: str, text: str) -> None:
-        from assay.report import figures
-
-        if chart is None:
-            return
-        self.picture(name, *figures.draw(chart), heading, text)
+    def chart(self, name: str, chart: figures.Chart | None, heading: str, text: str) -> None:
+        """A chart; another thread draws it while the page goes on."""
+        if chart is not None:
+            self._figure(name, DRAWING.submit(figures.draw, chart), heading, text)
 
     def picture(self, name: str, svg: str, png: bytes, heading: str, text: str) -> None:
         """A picture that is given as SVG and as PNG."""
-        self.web += [f"{self._head(heading, text)}<figure>{svg}</figure>"]
+        drawn: Future[tuple[str, bytes]] = Future()
+        drawn.set_result((svg, png))
+        self._figure(name, drawn, heading, text)
+
+    def _figure(self, name: str, drawn: Future[tuple[str, bytes]], heading: str, text: str) -> None:
+        self.web += [self._head(heading, text)]
         self.markdown += [f"![{_in_markdown(heading) or name}]({name}.png)", ""]
-        self.files |= {f"{name}.svg": svg, f"{name}.png": png}
+        self.figures.append(Figure(name, len(self.web) - 1, drawn))
 
     def table(
         self,
@@ -87,7 +99,12 @@ class Page:
 
     def save(self, folder: Path) -> list[Path]:
         """Write the page and its charts; returns the files."""
-        files = self.files | {"index.md": "\n".join(self.markdown), "index.html": "\n".join(self.web)}
+        web, files = list(self.web), dict(self.files)
+        for figure in self.figures:
+            svg, png = figure.drawn.result()
+            web[figure.place] += f"<figure>{svg}</figure>"
+            files |= {f"{figure.name}.svg": svg, f"{figure.name}.png": png}
+        files |= {"index.md": "\n".join(self.markdown), "index.html": "\n".join(web)}
         return [_save(folder / name, data) for name, data in sorted(files.items())]
 
 

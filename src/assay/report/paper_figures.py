@@ -9,15 +9,13 @@ from itertools import pairwise
 from statistics import mean
 from typing import Any
 
-import altair as alt
-
 from assay.analysis.cells import Cell, rates
 from assay.analysis.cells import by_rate as by_learning_rate
 from assay.analysis.grid import Grid
 from assay.analysis.settings import learned_up_to
 from assay.analysis.summary import StudySummary
 from assay.record import LengthScore, Record
-from assay.report.figures import Rows, chart_of, seed_map, square, styled
+from assay.report.figures import Chart, Rows, channel, marks, seed_map, square, styled
 
 # Okabe and Ito's colours, without the yellow, which is hard to see on white.
 COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#E69F00", "#000000", "#CC79A7")
@@ -28,22 +26,24 @@ LOSSES = [10.0**power for power in range(-6, 4)]
 SMALL = 1e-6  # smaller losses are drawn as this one
 APART = 1.5  # pixels between lines that would hide one another
 COLUMNS = 4
+PANEL = {"width": 220, "height": 170}
+GRID = {"grid": True, "gridColor": "#e8e8e8"}
 SPOTS = 20  # across a panel and up it: crosses in the same spot would hide each other
 
 
-def table(grid: Grid, summary: StudySummary, up_to: str) -> alt.TopLevelMixin:
+def table(grid: Grid, summary: StudySummary, up_to: str) -> Chart:
     """Tasks across, variants down, twice: seeds that have learned up to a bin, and that are perfect up to the last."""
     first = summary.comparisons[0]
     tasks = [summary.task(task) for task in grid.tasks(first)]
     cells = [grid.chosen[pair] for pair in grid.pairs(first) if pair in grid.chosen]
     near = [_square(cell, cell.learned(up_to), summary) for cell in cells]
     far = [_square(cell, cell.perfect(cell.longest_bin), summary) for cell in cells]
-    size = {"width": alt.Step(92), "height": alt.Step(27)}
+    size = {"width": {"step": 92}, "height": {"step": 27}}
     charts = [
-        seed_map(rows, "task", tasks, first.variants, named=True, size=13).properties(title=title, **size)
+        seed_map(rows, "task", tasks, first.variants, named=True, size=13) | size | {"title": title}
         for rows, title in ((near, f"Learned up to {up_to}"), (far, "Perfect up to the longest lengths tested"))
     ]
-    return styled(alt.vconcat(*charts, spacing=25))
+    return styled({"vconcat": charts, "spacing": 25})
 
 
 def _square(cell: Cell, successes: Sequence[Record], summary: StudySummary) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _square(cell: Cell, successes: Sequence[Record], summary: StudySummary) -> d
     return {"task": summary.task(cell.task), "model": cell.model, **square(count, seeds, f"{count} of {seeds}")}
 
 
-def by_rate(grid: Grid, summary: StudySummary, up_to: str) -> alt.TopLevelMixin:
+def by_rate(grid: Grid, summary: StudySummary, up_to: str) -> Chart:
     """One panel per task: learning rates across, variants down."""
     first = summary.comparisons[0]
     cells = [grid.pooled[pair] for pair in grid.pairs(first) if pair in grid.pooled]
@@ -60,8 +60,8 @@ def by_rate(grid: Grid, summary: StudySummary, up_to: str) -> alt.TopLevelMixin:
     for i, task in enumerate(grid.tasks(first)):
         rows = [row for cell in cells if cell.task == task for row in _rates(cell, up_to)]
         panel = seed_map(rows, "rate", across, first.variants, named=i % COLUMNS == 0, size=11)
-        panels.append(panel.properties(title=summary.task(task), width=alt.Step(48), height=alt.Step(22)))
-    return styled(alt.concat(*panels, columns=COLUMNS, spacing=20))
+        panels.append(panel | {"title": summary.task(task), "width": {"step": 48}, "height": {"step": 22}})
+    return styled({"concat": panels, "columns": COLUMNS, "spacing": 20})
 
 
 def _rates(cell: Cell, up_to: str) -> Rows:
@@ -72,61 +72,63 @@ def _rates(cell: Cell, up_to: str) -> Rows:
     return rows
 
 
-def by_length(grid: Grid, summary: StudySummary) -> alt.TopLevelMixin | None:
+def by_length(grid: Grid, summary: StudySummary) -> Chart | None:
     """One panel per task: a line per variant, the mean over the seeds of the chosen setting; seeds as dots."""
     first = summary.comparisons[0]
-    panels: list[Any] = []
+    panels: list[Chart] = []
     for task in grid.tasks(first):
         cells = [grid.chosen[variant, task] for variant in first.variants if (variant, task) in grid.chosen]
         if cells:
             panel = _lengths(cells, first.variants, named=len(panels) % COLUMNS == 0)
-            panels.append(panel.properties(title=summary.task(task)))
+            panels.append(panel | {"title": summary.task(task)})
     if not panels:
         return None
-    return styled(alt.concat(*panels, columns=COLUMNS, spacing={"row": 25, "column": 18}))
+    return styled({"concat": panels, "columns": COLUMNS, "spacing": {"row": 25, "column": 18}})
 
 
-def _lengths(cells: Sequence[Cell], variants: Sequence[str], named: bool) -> Any:
+def _lengths(cells: Sequence[Cell], variants: Sequence[str], named: bool) -> Chart:
     spec = cells[0].records[0].spec
     ends = [bin_[end] for bin_ in spec["testing"]["bins"] for end in ("low", "high")]
-    colour = _colour("model:N", variants, [COLOURS[i % len(COLOURS)] for i in range(len(variants))])
-    x = alt.X(
+    x = channel(
         "length:Q",
-        scale=alt.Scale(type="log", domain=[min(ends), max(ends)], nice=False),
+        scale={"type": "log", "domain": [min(ends), max(ends)], "nice": False},
         title="length",
-        axis=alt.Axis(values=LENGTHS, format="~s", offset=8),
+        axis={"values": LENGTHS, "format": "~s", "offset": 8},
     )
-    y = alt.Y(
+    y = channel(
         "accuracy:Q",
-        scale=alt.Scale(domain=[0, 1]),
+        scale={"domain": [0, 1]},
         title="right sequences" if named else None,
-        axis=alt.Axis(format="%", values=[0, 0.5, 1], labels=named, grid=True, gridColor="#e8e8e8", offset=6),
+        axis={"format": "%", "values": [0, 0.5, 1], "labels": named, **GRID, "offset": 6},
     )
-    size = alt.Size("seeds:Q", scale=alt.Scale(domain=[1, 10], range=[6, 30], clamp=True), legend=None)
-    edge = chart_of([{"length": spec["training"]["lengths"][1]}])
-    layers = [edge.mark_rule(strokeDash=[4, 3], color="#777").encode(x)]
+    colour = _colour("model:N", variants, [COLOURS[i % len(COLOURS)] for i in range(len(variants))])
+    encoding = {"x": x, "y": y, "color": colour}
+    size = channel("seeds:Q", scale={"domain": [1, 10], "range": [6, 30], "clamp": True}, legend=None)
+    edge = [{"length": spec["training"]["lengths"][1]}]
+    layers = [marks(edge, "rule", {"x": x}, strokeDash=[4, 3], color="#777")]
     for cell in cells:
         apart = (variants.index(cell.model) - (len(variants) - 1) / 2) * APART
         lines, dots = _means_and_seeds(cell)
-        seeds = chart_of(dots).mark_circle(opacity=0.35, xOffset=apart, yOffset=apart)
-        means = chart_of(lines).mark_line(strokeWidth=1.8, yOffset=apart)
-        layers += [seeds.encode(x, y, colour, size), means.encode(x, y, colour)]
-    return alt.layer(*layers).properties(width=220, height=170)
+        layers += [
+            marks(dots, "circle", encoding | {"size": size}, opacity=0.35, xOffset=apart, yOffset=apart),
+            marks(lines, "line", encoding, strokeWidth=1.8, yOffset=apart),
+        ]
+    return {"layer": layers, **PANEL}
 
 
-def _colour(field: str, names: Sequence[str], colours: Sequence[str]) -> alt.Color:
+def _colour(field: str, names: Sequence[str], colours: Sequence[str]) -> Chart:
     """One legend for all panels, above them."""
-    legend = alt.Legend(
-        orient="top",
-        title=None,
-        symbolType="stroke",
-        symbolStrokeWidth=4,
-        symbolOpacity=1,
-        labelFontSize=13,
-        labelLimit=300,
-        columns=len(names),
-    )
-    return alt.Color(field, scale=alt.Scale(domain=list(names), range=list(colours)), legend=legend)
+    legend = {
+        "orient": "top",
+        "title": None,
+        "symbolType": "stroke",
+        "symbolStrokeWidth": 4,
+        "symbolOpacity": 1,
+        "labelFontSize": 13,
+        "labelLimit": 300,
+        "columns": len(names),
+    }
+    return channel(field, scale={"domain": list(names), "range": list(colours)}, legend=legend)
 
 
 def _means_and_seeds(cell: Cell) -> tuple[Rows, Rows]:
@@ -162,7 +164,7 @@ def _within(record: Record, low: int, high: int) -> float:
     return round(sum(row.rows * row.sequences for row in rows) / total, 4) if total else 0.0
 
 
-def losses(cells: Iterable[Cell], summary: StudySummary, up_to: str) -> alt.TopLevelMixin:
+def losses(cells: Iterable[Cell], summary: StudySummary, up_to: str) -> Chart:
     """A row of panels per variant, one per learning rate: training losses of all seeds, and where they diverged."""
     rows = []
     for cell in cells:
@@ -172,47 +174,46 @@ def losses(cells: Iterable[Cell], summary: StudySummary, up_to: str) -> alt.TopL
         panels = []
         for i, (lr, records) in enumerate(by_learning_rate(cell.records).items()):
             panel = _curves(records, up_to, span, steps, named=i == 0)
-            panels.append(panel.properties(title=alt.Title(f"lr={lr:g}", fontSize=12, fontWeight="normal", offset=4)))
-        title = f"{cell.model} on {summary.task(cell.task)}"
-        rows.append(alt.concat(*panels, columns=COLUMNS, spacing=18, title=title))
-    return styled(alt.vconcat(*rows, spacing=25))
+            title = {"text": f"lr={lr:g}", "fontSize": 12, "fontWeight": "normal", "offset": 4}
+            panels.append(panel | {"title": title})
+        name = f"{cell.model} on {summary.task(cell.task)}"
+        rows.append({"concat": panels, "columns": COLUMNS, "spacing": 18, "title": name})
+    return styled({"vconcat": rows, "spacing": 25})
 
 
-def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], steps: int, named: bool) -> Any:
+def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], steps: int, named: bool) -> Chart:
     points: Rows = []
     for record in records:
         run = {"seed": record.seed, "end": _end(record, up_to)}
         drawable = [point for point in record.curve if _drawable(point.loss)]
         points += [run | {"step": point.step, "loss": float(f"{point.loss:.4g}")} for point in drawable]
     colour = _colour("end:N", [_learned(up_to), *ENDS], [COLOURS[0], *ENDS.values()])
-    x = alt.X(
+    x = channel(
         "step:Q",
-        scale=alt.Scale(domain=[0, steps], nice=False),
+        scale={"domain": [0, steps], "nice": False},
         title="step",
-        axis=alt.Axis(format="~s", tickCount=4, offset=4),
+        axis={"format": "~s", "tickCount": 4, "offset": 4},
     )
-    y = alt.Y(
+    y = channel(
         "loss:Q",
-        scale=alt.Scale(type="log", domain=list(span), clamp=True),
+        scale={"type": "log", "domain": list(span), "clamp": True},
         title="training loss" if named else None,
-        axis=alt.Axis(
-            values=[loss for loss in LOSSES if span[0] <= loss <= span[1]],
-            format="~g",
-            labels=named,
-            grid=True,
-            gridColor="#e8e8e8",
-        ),
+        axis={
+            "values": [loss for loss in LOSSES if span[0] <= loss <= span[1]],
+            "format": "~g",
+            "labels": named,
+            **GRID,
+        },
     )
-    lines = chart_of(points).mark_line(strokeWidth=0.9, opacity=0.8)
-    crosses = chart_of(_crosses(records, span, steps))
-    marks = crosses.mark_point(shape="cross", angle=45, filled=True, size=80, opacity=1)
-    words = crosses.mark_text(align="left", dx=5, dy=-9, fontSize=11)
-    layers = (
-        lines.encode(x, y, colour, alt.Detail("seed:N")),
-        marks.encode(x, y, colour),
-        words.encode(x, y, alt.Text("text:N")),
-    )
-    return alt.layer(*layers).properties(width=220, height=170)
+    place, crosses = {"x": x, "y": y}, _crosses(records, span, steps)
+    lines = place | {"color": colour, "detail": channel("seed:N")}
+    text = place | {"text": channel("text:N")}
+    layers = [
+        marks(points, "line", lines, strokeWidth=0.9, opacity=0.8),
+        marks(crosses, "point", place | {"color": colour}, shape="cross", angle=45, filled=True, size=80, opacity=1),
+        marks(crosses, "text", text, align="left", dx=5, dy=-9, fontSize=11),
+    ]
+    return {"layer": layers, **PANEL}
 
 
 def _crosses(records: Sequence[Record], span: tuple[float, float], steps: int) -> Rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from assay.analysis.grid import Grid
 from assay.analysis.refutations import Refutations, refutations
@@ -12,12 +11,10 @@ from assay.analysis.subjects import StudyRecords
 from assay.analysis.summary import StudySummary
 from assay.findings import Comparison
 from assay.record import Record
+from assay.report import figures
 from assay.report.page import Page, Shaded
 from assay.report.provenance import provenance
 from assay.report.text import or_dash
-
-if TYPE_CHECKING:
-    import altair as alt
 
 HEADER = [
     "task",
@@ -96,11 +93,8 @@ def _rows(
 
 def _chart(
     grid: Grid, summary: StudySummary, comparison: Comparison, refuted: dict[tuple[str, str], Refutations]
-) -> alt.TopLevelMixin:
+) -> figures.Chart:
     """Two maps side by side, models down and tasks across."""
-    import altair as alt
-
-    from assay.report import figures
 
     tasks = [summary.task(task) for task in grid.tasks(comparison)]
     charts = []
@@ -111,5 +105,5 @@ def _chart(
             square = figures.square(count, cell.runs, f"{count} of {cell.runs}")
             rows.append({"task": summary.task(task), "model": variant, **square})
         chart = figures.seed_map(rows, "task", tasks, list(comparison.variants), named=named, size=12)
-        charts.append(chart.properties(width=alt.Step(82), height=alt.Step(28), title=heading))
-    return figures.styled(alt.hconcat(*charts))
+        charts.append(chart | {"width": {"step": 82}, "height": {"step": 28}, "title": heading})
+    return figures.styled({"hconcat": charts})
