@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from functools import partial
@@ -18,22 +19,14 @@ from assay.lab.checkpoint import Checkpoints
 from assay.lab.execute import execute, execute_group
 from assay.lab.member import Member, RoundReport
 from assay.lab.member_state import MemberState
-from assay.lab.memory import (
-    PARAMETER_COPIES,
-    USABLE_SHARE,
-    Forecast,
-    PeakMemory,
-    _free_host_memory,
-    memory_limit,
-    slots_that_fit,
-    step_bytes,
-)
-from assay.lab.plan import Plan, default_slots
+from assay.lab.memory import Forecast, _free_host_memory, slots_that_fit, step_bytes
+from assay.lab.plan import Plan, slots_on_gpu
 from assay.lab.population import Population, build_population
 from assay.lab.precompile import compile_kernels
 from assay.lab.program import program_of
 from assay.lab.shrinking import rebuild_seconds, shrinking_pays
 from assay.lab.status import EvaluationStatus, Status
+from assay.lab.tracing import PARAMETER_COPIES, PeakMemory
 from assay.models.skeleton import Foreign
 from assay.record import Record, Store
 from assay.spec import RunSpec, run_spec
@@ -556,22 +549,22 @@ def test_long_curves_do_not_burst_a_checkpoint(tmp_path: Path):
     assert checkpoint.progress["curve"] == [point] * 300
 
 
-def test_jobs_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch):
+def test_as_many_slots_as_fit():
+    """One trace where all fit; where they do not, a second one says how much each takes."""
     like = run()
     most = Forecast(like, [like.task], CPU)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (4 * most(20) / USABLE_SHARE + 4, 10**12))
-    alone, shared = (
-        slots_that_fit(like, [like.task], 250, CPU, memory_limit(torch.device("cuda"), jobs)) for jobs in (1, 4)
-    )
-    assert shared == 20
-    assert most(alone) <= 4 * most(20) + 4 < most(alone + 1)
+    assert slots_that_fit(like, [like.task], 20, CPU, 1e12) == (20, pytest.approx(most(20), rel=0.01))
+    slots, memory = slots_that_fit(like, [like.task], 250, CPU, 4 * most(20))
+    assert memory == pytest.approx(most(slots), rel=0.01)
+    assert memory <= 4 * most(20) < most(slots + 1) * 1.01
+    assert slots_that_fit(like, [like.task], 250, CPU, 0.0)[0] == 1
 
 
 def test_what_cannot_be_mapped_has_one_slot_on_a_gpu_too(monkeypatch: pytest.MonkeyPatch):
-    """And is not traced, which would fail."""
+    """And is not traced, which would fail; it gets the device alone."""
     monkeypatch.setattr(plan, "why_unmappable", lambda *_: "why")
     monkeypatch.setattr(plan, "slots_that_fit", nothing)
-    assert default_slots([run()] * 3, torch.device("cuda"), 1e12) == 1
+    assert slots_on_gpu([run()] * 3, None, torch.device("cuda"), 1e12) == (1, math.inf)
 
 
 def test_a_memory_forecast_leaves_no_tensors_without_contents_behind():

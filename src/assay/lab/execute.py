@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,9 +18,10 @@ from assay import ops
 from assay.description import BadInput, in_one_line
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.evaluate import OnProgress, evaluate, first_failing_length, probed_verdict, random_verdict
-from assay.lab.integrity import examine, examine_untrained
+from assay.lab.integrity import examine, examine_untrained, is_built_in
 from assay.lab.member import Member, StopReason
 from assay.lab.memory import require_memory
+from assay.lab.numerics import EXCLUSIVE, strict_numerics
 from assay.lab.probing import probe
 from assay.lab.provenance import provenance
 from assay.lab.status import EvaluationStatus, Status
@@ -60,14 +62,18 @@ def execute_group(
     memory_limit: float = math.inf,
     weights: Kept = "solved",
     raise_errors: bool = False,
+    get_device_alone: Callable[[], bool] = lambda: False,
 ) -> list[Record]:
     """Train and test runs that can share a program; `on_record` receives each record when its run ends.
 
     The record of a run whose weights are kept holds them. With `raise_errors`, the first error of a run is raised
-    instead of becoming a record.
+    instead of becoming a record. `get_device_alone` is called when memory has run out: it waits for other groups that
+    use the device, and returns False if there were none.
     """
     records: list[Record] = []
     origin = provenance(device)  # of the code that is running now, not of what a later commit contains
+    # A test has many short kernels, which should not wait behind the training of other groups.
+    test_stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
 
     def add(record: Record) -> None:
         records.append(record)
@@ -84,7 +90,8 @@ def execute_group(
                 raise CallbackError(error) from error
 
         try:
-            results = _results(member, reason, module, device, on_progress)
+            with _for_testing(spec, device, test_stream):
+                results = _results(member, reason, module, device, on_progress)
             tensors = serialize(module) if is_kept(weights, results["verdict"]) else None
         except torch.OutOfMemoryError:
             raise
@@ -102,8 +109,10 @@ def execute_group(
 
     with one_thread():
         try:
-            examine_untrained(specs, device)
-            trainer = GroupTrainer(specs, slots, device, Callbacks(end, fail, on_status, poll), checkpoints)
+            with EXCLUSIVE if not is_built_in(specs[0].model) else nullcontext():
+                examine_untrained(specs, device)
+            callbacks = Callbacks(end, fail, on_status, poll, get_device_alone)
+            trainer = GroupTrainer(specs, slots, device, callbacks, checkpoints)
             require_memory(specs[0], trainer.slots, device, memory_limit)
         except Exception as error:  # too large for this machine, or the module cannot be built
             for spec in specs:
@@ -184,11 +193,36 @@ def backends(model: nn.Module) -> dict[str, str]:
 
 
 @contextmanager
+def _for_testing(spec: RunSpec, device: torch.device, stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """Strict settings, and a stream of its own; meanwhile nobody changes what a user's own module may depend on."""
+    with ExitStack() as stack:
+        if not is_built_in(spec.model):
+            stack.enter_context(EXCLUSIVE)
+        stack.enter_context(strict_numerics(device))
+        if stream:
+            stream.wait_stream(torch.cuda.current_stream(device))
+            stack.callback(torch.cuda.current_stream(device).wait_stream, stream)
+            stack.enter_context(torch.cuda.stream(stream))
+        yield
+
+
+_single_threaded: list[int] = []  # the number of CPU threads that each user of `one_thread` found
+_single_threaded_lock = threading.Lock()
+
+
+@contextmanager
 def one_thread() -> Iterator[None]:
-    """One CPU thread: the models are small, runs go side by side, and sums have one order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """One CPU thread: the models are small, runs go side by side, and sums have one order.
+
+    The number is partly one of the whole process: of several threads, the last one to leave restores it.
+    """
+    with _single_threaded_lock:
+        _single_threaded.append(torch.get_num_threads())
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        with _single_threaded_lock:
+            before = _single_threaded.pop()
+            if not _single_threaded:
+                torch.set_num_threads(before)

@@ -1,49 +1,22 @@
 """Compiling the GPU kernels of a training step before the first step, on as many threads as there are cores.
 
-The operators of a step are found by tracing it with tensors without contents. Each is then called once with zeros of
-the same shapes, which compiles its kernels.
+The operators of a step are found by tracing it. Each is then called once with zeros of the same shapes, which compiles
+its kernels.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from assay.lab.memory import trace_step
 from assay.lab.numerics import numerics
+from assay.lab.tracing import OperatorCall, TensorType, trace_step
 from assay.spec import RunSpec
-
-
-class TensorType(tuple[tuple[int, ...], torch.dtype]):
-    """The shape and type of a tensor."""
-
-
-class OperatorCalls(TorchDispatchMode):
-    """Collects the distinct calls of Assay's operators: the operator, and its arguments with tensors as types."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: dict[str, tuple[Callable[..., Any], Any]] = {}
-
-    def __torch_dispatch__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if getattr(func, "namespace", "") == "assay":
-            arguments = pytree.tree_map(_type_of, args)
-            self.calls.setdefault(f"{func} {arguments}", (func, arguments))
-        return func(*args, **(kwargs or {}))
-
-
-def _type_of(x: Any) -> Any:
-    return TensorType((tuple(x.shape), x.dtype)) if isinstance(x, Tensor) else x
 
 
 def compile_kernels(spec: RunSpec, slots: int, device: torch.device) -> int:
@@ -51,17 +24,18 @@ def compile_kernels(spec: RunSpec, slots: int, device: torch.device) -> int:
 
     Errors are ignored here: the step itself will meet and report them.
     """
-    operators = OperatorCalls()
-    trace_step(spec, slots, device, operators)
+    calls = trace_step(spec, slots, device).calls
+    stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
 
     def zeros(x: Any) -> Any:
         return torch.zeros(x[0], dtype=x[1], device=device) if isinstance(x, TensorType) else x
 
-    def call(operator_call: tuple[Callable[..., Any], Any]) -> None:
-        func, arguments = operator_call
-        with suppress(Exception), torch.no_grad():
-            func(*pytree.tree_map(zeros, arguments, is_leaf=lambda x: isinstance(x, TensorType)))
+    def call(operator_call: OperatorCall) -> None:
+        operator, arguments = operator_call
+        on_stream = torch.cuda.stream(stream) if stream else nullcontext()
+        with suppress(Exception), torch.no_grad(), on_stream:
+            operator(*pytree.tree_map(zeros, arguments, is_leaf=lambda x: isinstance(x, TensorType)))
 
     with numerics(spec.training, device), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        list(pool.map(call, operators.calls.values()))
-    return len(operators.calls)
+        list(pool.map(call, calls))
+    return len(calls)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from assay.lab.cuda_graphs import wait_for_device
 from assay.lab.evaluate import OnRows, predict
 from assay.record import ProbeScore, Probing
 from assay.spec import RunSpec
@@ -25,7 +26,9 @@ def probe_batches(task: Task, trained: tuple[int, int], longest: int, device: to
         inputs = probe.inputs.to(device)
         return Batch(inputs, task.solve(inputs))
 
-    return {probe.name: with_targets(probe) for probe in task.probes(trained, longest) if probe.inputs.numel()}
+    batches = {probe.name: with_targets(probe) for probe in task.probes(trained, longest) if probe.inputs.numel()}
+    wait_for_device(device)  # the next user may be on another stream
+    return batches
 
 
 def probes_of(spec: RunSpec, device: torch.device) -> dict[str, Batch]:

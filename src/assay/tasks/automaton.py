@@ -54,7 +54,8 @@ class Walks:
         self.machine = machine
         # log_counts[l][state]: logarithm of the number of words of length l from the state to a final one.
         self.log_counts = [final.double().log()]
-        self._choices: dict[torch.device, Float[Tensor, "lengths states symbols"]] = {}
+        # By length and device; none is ever replaced, since a captured CUDA graph may read it.
+        self._choices: dict[tuple[int, torch.device], Float[Tensor, "lengths states symbols"]] = {}
 
     def _count_to(self, length: int) -> None:
         while len(self.log_counts) <= length:
@@ -67,10 +68,10 @@ class Walks:
 
     def choices(self, length: int, device: torch.device) -> Float[Tensor, "lengths states symbols"]:
         """Cumulative probabilities of the next symbol, indexed by the number of symbols after it."""
-        if device not in self._choices or len(self._choices[device]) < length:
+        if (length, device) not in self._choices:
             self._count_to(length)
-            self._choices[device] = self._cumulative(length).to(device)
-        return self._choices[device]
+            self._choices[length, device] = self._cumulative(length).to(device)
+        return self._choices[length, device]
 
     def _cumulative(self, length: int) -> Float[Tensor, "lengths states symbols"]:
         logs = torch.stack([counts[self.machine.moves] for counts in self.log_counts[:length]])
