@@ -36,7 +36,10 @@ StoreAt = Annotated[Path, typer.Option("--store", help="The folder for the recor
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs", min=1, help="Number of parallel processes.", show_default="one per core on a CPU, 1 on a GPU"
+        "--jobs",
+        min=1,
+        help="Number of groups of runs at a time: in processes on a CPU, on streams of one process on a GPU.",
+        show_default="one per core on a CPU; on a GPU up to 8, if they fit",
     ),
 ]
 Slots = Annotated[

@@ -10,7 +10,6 @@ import torch
 
 from assay.description import BadInput
 from assay.lab.data import TrainingData, steps_ahead
-from assay.lab.stacking import build_module, trainable
 from assay.lab.tracing import PARAMETER_COPIES, PeakMemory, trace_step
 from assay.models.skeleton import Stack
 from assay.spec import RunSpec
@@ -34,8 +33,7 @@ class Forecast:
 
     def __init__(self, spec: RunSpec, tasks: Sequence[Task], device: torch.device, most: int = 4) -> None:
         self.spec, self.device, self.most = spec, device, max(4, most)
-        parameters = sum(p.numel() for p in trainable(build_module(spec, torch.device("cpu"))).values())
-        self.copies = PARAMETER_COPIES * 4 * parameters
+        self.copies = PARAMETER_COPIES * 4 * trace_step(spec, self.most, device).parameters
         self.draw = max(_draw_bytes(task, spec) for task in tasks)
 
     def __call__(self, slots: int) -> float:

@@ -102,6 +102,10 @@ class Population:
             reasons = [function.capture(pool) for function in (self.step, self.validate, *self.draws)]
         return next((reason for reason in reasons if reason), "")
 
+    def close(self) -> None:
+        """Free the memory of tensors and graphs now: a population refers to itself, so Python would do it later."""
+        vars(self).clear()
+
     # -- members enter and leave ---------------------------------------------------------------------------------------
 
     def admit(self, slot: int, spec: RunSpec, state: MemberState | None = None, step: int = 0) -> None:

@@ -37,9 +37,10 @@ class OperatorCall(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What is known of a training step: its peak memory in bytes, and its distinct operator calls."""
+    """What is known of a training step: its peak memory in bytes, a member's parameters, and the operator calls."""
 
     peak: int
+    parameters: int
     calls: tuple[OperatorCall, ...]
 
 
@@ -112,12 +113,14 @@ def trace_step(spec: RunSpec, slots: int, device: torch.device) -> Trace:
 
 
 def _trace(spec: RunSpec, slots: int, device: torch.device) -> Trace:
-    """Built-in models are built from fake tensors too.
+    """On a CPU, which may be too small for it, a built-in model is built from fake tensors too.
 
-    A user's own module is built for real: its constructor may look at the values of tensors, or keep tables for later.
+    Building it for real is faster. A user's own module is always built for real: its constructor may look at the values
+    of tensors, or keep tables for later.
     """
     training, shape = spec.training, spec.task.shape  # a task's tables are computed before the fake mode begins
-    template = None if isinstance(spec.model, Stack) else build_module(spec, torch.device("cpu"))
+    fake = device.type == "cpu" and isinstance(spec.model, Stack)
+    template = None if fake else build_module(spec, torch.device("cpu"))
     with FakeTensorMode(allow_non_fake_inputs=True):
         template = template or spec.model.build(*shape, Rng.seeded(spec.seed, "initial"))
         with PeakMemory() as memory, OperatorCalls() as operators:
@@ -127,10 +130,11 @@ def _trace(spec: RunSpec, slots: int, device: torch.device) -> Trace:
             )
             copies = [torch.empty_like(x) for x in parameters.values() for _ in range(PARAMETER_COPIES - 1)]
             leaves = [x.requires_grad_() for x in parameters.values()]
-            size = (slots, training.batch, training.lengths[1])
-            inputs = blank(spec.task, *size, device=device)
-            targets = torch.zeros(size, dtype=torch.int64, device=device)
+            rows = (slots, training.batch, training.lengths[1])
+            inputs = blank(spec.task, *rows, device=device)
+            targets = torch.zeros(rows, dtype=torch.int64, device=device)
             losses = member_losses(member_logits(template, parameters, buffers, inputs), targets)
             grads = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
             del copies, grads
-    return Trace(memory.peak, tuple(operators.calls.values()))
+    parameter_count = sum(p.numel() for p in trainable(template).values())
+    return Trace(memory.peak, parameter_count, tuple(operators.calls.values()))

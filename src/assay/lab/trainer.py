@@ -101,7 +101,7 @@ class GroupTrainer:
             self._save()
             raise
         finally:
-            self._drop_population()
+            self._close_population()
         if self.checkpoints:
             self.checkpoints.delete()
 
@@ -242,18 +242,17 @@ class GroupTrainer:
             self.waiting.appendleft(member)
         if error:
             traceback.clear_frames(error.__traceback__)  # their variables hold the population
-        del population
         self.members_by_slot, self.snapshot = {}, {}
-        self._drop_population()
+        self._close_population()
+        gc.collect()
         if self.device.type == "cuda":
             with EXCLUSIVE:
                 torch.cuda.empty_cache()
 
-    def _drop_population(self) -> None:
-        """Free the population's memory; a population refers to itself, and its graphs must not die in a capture."""
-        with EXCLUSIVE:
+    def _close_population(self) -> None:
+        if self.population is not None:
+            self.population.close()
             self.population = None
-            gc.collect()
 
     def _save(self) -> None:
         """Write a checkpoint with every member that has made a step."""
