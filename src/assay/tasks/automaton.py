@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,6 +48,9 @@ class Machine:
         return on_device(self.outputs, inputs.device)[self.states(inputs)]
 
 
+_counting = threading.Lock()  # groups that share a GPU may share a task
+
+
 class Walks:
     """Uniform draws from the words of a given length that lead a machine from its start to a final state."""
 
@@ -58,8 +62,10 @@ class Walks:
         self._choices: dict[tuple[int, torch.device], Float[Tensor, "lengths states symbols"]] = {}
 
     def _count_to(self, length: int) -> None:
-        while len(self.log_counts) <= length:
-            self.log_counts.append(self.log_counts[-1][self.machine.moves].logsumexp(-1))
+        if len(self.log_counts) <= length:
+            with _counting:
+                while len(self.log_counts) <= length:
+                    self.log_counts.append(self.log_counts[-1][self.machine.moves].logsumexp(-1))
 
     def log2_count(self, length: int) -> float:
         """The logarithm of the number of words of this length; minus infinity if there are none."""

@@ -72,8 +72,9 @@ class Workers:
         """Start a group as soon as there are a free thread and enough memory."""
         number = self._free_number()
         self.admission.enter(number, group.memory)
-        self.threads[number] = threading.Thread(target=self._work, args=(number, group), daemon=True)
-        self.threads[number].start()
+        thread = threading.Thread(target=self._work, args=(number, group), name=f"group {number}", daemon=True)
+        self.threads[number] = thread
+        thread.start()
 
     def _free_number(self) -> int:
         while True:
