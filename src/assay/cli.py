@@ -92,6 +92,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a task with one or more seeds, and test it, also on longer inputs."""
+    _prepare(device)
     from assay.spec import run_spec
 
     options = settings(set_ or [])
@@ -138,6 +139,7 @@ def study(
     as_json: AsJson = False,
 ) -> None:
     """Carry out all runs of a study, except those that are already in the store."""
+    _prepare(device)
     options = RunOptions(device, jobs, slots, checkpoint, weights, again, traceback)
     _carry_out(study_named(name).piece(piece), store, options, as_json, command_line())
 
@@ -152,6 +154,14 @@ class RunOptions(NamedTuple):
     weights: str
     again: bool
     traceback: bool
+
+
+def _prepare(device: str) -> None:
+    """Let the processes that compile GPU kernels start while this one imports PyTorch."""
+    from assay.lab.compilers import compilers
+
+    if device != "cpu":
+        compilers.prepare()
 
 
 def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_json: bool, command: str) -> None:

@@ -28,25 +28,22 @@ def step_bytes(spec: RunSpec, slots: int, device: torch.device) -> int:
 class Forecast:
     """The peak memory of a population as a function of its slots: batches, and the larger of a step and a data draw.
 
-    A step is traced with `most` slots. Its memory is linear in the slots, so a second trace determines all others.
+    A step's memory is linear in the slots, so two traces determine it.
     """
 
-    def __init__(self, spec: RunSpec, tasks: Sequence[Task], device: torch.device, most: int = 4) -> None:
-        self.spec, self.device, self.most = spec, device, max(4, most)
-        self.copies = PARAMETER_COPIES * 4 * trace_step(spec, self.most, device).parameters
+    def __init__(self, spec: RunSpec, tasks: Sequence[Task], device: torch.device) -> None:
+        self.spec, self.device = spec, device
+        two, four = (trace_step(spec, slots, device) for slots in (2, 4))
+        self.per_slot = (four.peak - two.peak) / 2
+        self.base = two.peak - 2 * self.per_slot
+        self.copies = PARAMETER_COPIES * 4 * two.parameters
         self.draw = max(_draw_bytes(task, spec) for task in tasks)
 
     def __call__(self, slots: int) -> float:
         training, ahead = self.spec.training, steps_ahead(self.spec.training, slots, self.device)
         batches = slots * ahead * training.batch * training.lengths[1] * 8 * (1 + max(1, self.spec.task.features))
-        return batches + max(self._step(slots), (self.copies + self.draw * ahead) * slots)
-
-    def _step(self, slots: int) -> float:
-        many = step_bytes(self.spec, self.most, self.device)
-        if slots == self.most:
-            return many
-        two = step_bytes(self.spec, 2, self.device)
-        return two + (slots - 2) * (many - two) / (self.most - 2)
+        step, draw = self.base + self.per_slot * slots, (self.copies + self.draw * ahead) * slots
+        return batches + max(step, draw)
 
 
 def _draw_bytes(task: Task, spec: RunSpec) -> int:
@@ -85,8 +82,7 @@ def slots_that_fit(
     spec: RunSpec, tasks: Sequence[Task], wanted: int, device: torch.device, limit: float
 ) -> tuple[int, float]:
     """How many of the wanted slots fit into so many bytes, at least one, and the bytes that they need."""
-    slots = max(1, min(wanted, MOST_SLOTS))
-    forecast = Forecast(spec, tasks, device, slots)
+    forecast, slots = Forecast(spec, tasks, device), max(1, min(wanted, MOST_SLOTS))
     while slots > 1 and forecast(slots) > limit:
         slots -= 1
     return slots, forecast(slots)

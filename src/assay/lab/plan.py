@@ -114,7 +114,7 @@ def slots_on_gpu(specs: Sequence[RunSpec], wanted: int | None, device: torch.dev
         if wanted is None:
             return slots_that_fit(spec, tasks, len(specs), device, limit)
         slots = min(wanted, len(specs))
-        return slots, Forecast(spec, tasks, device, slots)(slots)
+        return slots, Forecast(spec, tasks, device)(slots)
     except Exception:
         if not isinstance(spec.model, Foreign):
             raise

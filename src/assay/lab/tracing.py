@@ -1,9 +1,16 @@
-"""A training step traced with fake tensors, which have shapes but no contents: its memory, and its operators."""
+"""A training step traced before it is run: its memory, and its operators.
+
+On a CPU the tensors of a trace are fake, with shapes but no contents, since the step might not fit into memory. On a
+GPU few slots are traced with real tensors, except that Assay's operators are not run: that is three times as fast, and
+fake tensors would first import torch.compile, which takes seconds.
+"""
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -25,30 +32,31 @@ PARAMETER_COPIES = (
 )
 
 
-class TensorType(tuple[tuple[int, ...], torch.dtype]):
-    """The shape and type of a tensor."""
-
-
-class OperatorCall(NamedTuple):
-    """A call of one of Assay's operators, with tensors as types."""
-
-    operator: Callable[..., Any]
-    arguments: Any
-
-
 class Trace(NamedTuple):
     """What is known of a training step: its peak memory in bytes, a member's parameters, and the operator calls."""
 
     peak: int
     parameters: int
-    calls: tuple[OperatorCall, ...]
+    calls: tuple[str, ...]  # see `describe_call`
 
 
-class PeakMemory(TorchDispatchMode):
-    """Counts the bytes of every storage that an operation allocates, until it is freed; `peak` is the maximum."""
+class Observer(TorchDispatchMode):
+    """Sees every operation."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch.compile is imported in order to be disabled; it is not used here."""
+        return False
+
+
+class PeakMemory(Observer):
+    """Counts the bytes of every storage that an operation allocates, until it is freed; `peak` is the maximum."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.live, self.peak = 0, 0
         self.known: set[int] = set()
 
@@ -80,24 +88,46 @@ def _storage(x: Tensor) -> torch.UntypedStorage:
     return x.untyped_storage()
 
 
-class OperatorCalls(TorchDispatchMode):
-    """Collects the distinct calls of Assay's operators."""
+class OperatorCalls(Observer):
+    """Collects the distinct calls of Assay's operators. They are not run: their outputs have no contents."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: dict[str, OperatorCall] = {}
+        super().__init__()
+        self.calls: dict[str, None] = {}
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if getattr(func, "namespace", "") == "assay":
-            arguments = pytree.tree_map(_type_of, args)
-            self.calls.setdefault(f"{func} {arguments}", OperatorCall(func, arguments))
-        return func(*args, **(kwargs or {}))
+        if getattr(func, "namespace", "") != "assay":
+            return func(*args, **(kwargs or {}))
+        self.calls[describe_call(func, args)] = None
+        device = next(x.device for x in pytree.tree_leaves(args) if isinstance(x, Tensor))
+        shapes = func(*pytree.tree_map_only(Tensor, lambda x: torch.empty_like(x, device="meta"), args))
+        return pytree.tree_map_only(Tensor, lambda x: torch.empty_like(x, device=device), shapes)
 
 
-def _type_of(x: Any) -> Any:
-    return TensorType((tuple(x.shape), x.dtype)) if isinstance(x, Tensor) else x
+def describe_call(operator: Any, arguments: Any) -> str:
+    """A call of an operator as JSON: its name, and its arguments with tensors as shapes and types."""
+
+    def plain(x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return {"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("torch.")}
+        return [plain(item) for item in x] if isinstance(x, (list, tuple)) else x
+
+    return json.dumps([operator._opname, plain(arguments)])
+
+
+def repeat_call(call: str, device: torch.device) -> None:
+    """Make a call that `describe_call` has described, with zeros."""
+
+    def real(x: Any) -> Any:
+        if isinstance(x, dict):
+            return torch.zeros(x["shape"], dtype=getattr(torch, x["dtype"]), device=device)
+        return [real(item) for item in x] if isinstance(x, list) else x
+
+    name, arguments = json.loads(call)
+    with torch.no_grad():
+        getattr(torch.ops.assay, name).default(*real(arguments))
 
 
 _traces: dict[tuple[str, int, torch.device], Trace] = {}
@@ -113,17 +143,16 @@ def trace_step(spec: RunSpec, slots: int, device: torch.device) -> Trace:
 
 
 def _trace(spec: RunSpec, slots: int, device: torch.device) -> Trace:
-    """On a CPU, which may be too small for it, a built-in model is built from fake tensors too.
+    """In a trace with fake tensors a built-in model is built from fake tensors too.
 
-    Building it for real is faster. A user's own module is always built for real: its constructor may look at the values
-    of tensors, or keep tables for later.
+    A user's own module is built for real: its constructor may look at the values of tensors, or keep tables for later.
     """
     training, shape = spec.training, spec.task.shape  # a task's tables are computed before the fake mode begins
-    fake = device.type == "cpu" and isinstance(spec.model, Stack)
-    template = None if fake else build_module(spec, torch.device("cpu"))
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    fake = device.type == "cpu"
+    template = None if fake and isinstance(spec.model, Stack) else build_module(spec, device)
+    with FakeTensorMode(allow_non_fake_inputs=True) if fake else nullcontext():
         template = template or spec.model.build(*shape, Rng.seeded(spec.seed, "initial"))
-        with PeakMemory() as memory, OperatorCalls() as operators:
+        with OperatorCalls() as operators, PeakMemory() as memory:  # which sees only what an operator returns
             parameters, buffers = (
                 {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in tensors.items()}
                 for tensors in (trainable(template), frozen(template))
@@ -137,4 +166,4 @@ def _trace(spec: RunSpec, slots: int, device: torch.device) -> Trace:
             grads = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
             del copies, grads
     parameter_count = sum(p.numel() for p in trainable(template).values())
-    return Trace(memory.peak, parameter_count, tuple(operators.calls.values()))
+    return Trace(memory.peak, parameter_count, tuple(operators.calls))

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from assay.lab.checkpoint import INTERVAL, Checkpoints
+from assay.lab.compilers import compilers
 from assay.lab.engines.engine import Event, OnEvent
 from assay.lab.execute import execute_group
 from assay.lab.interrupts import stop_on_signal
@@ -49,6 +50,7 @@ class SharedDevice:
                 workers.wait()
             finally:
                 workers.stop()
+                compilers.stop()
                 workers.raise_error()  # instead of the interrupt that it caused here
 
 
