@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from assay.lab import plan, trainer
 from assay.lab.checkpoint import Checkpoints
+from assay.lab.compilers import Compilers, compilers
 from assay.lab.execute import execute, execute_group
 from assay.lab.member import Member, RoundReport
 from assay.lab.member_state import MemberState
@@ -26,8 +28,9 @@ from assay.lab.precompile import compile_kernels
 from assay.lab.program import program_of
 from assay.lab.shrinking import rebuild_seconds, shrinking_pays
 from assay.lab.status import EvaluationStatus, Status
-from assay.lab.tracing import PARAMETER_COPIES, PeakMemory
+from assay.lab.tracing import PARAMETER_COPIES, PeakMemory, trace_step
 from assay.models.skeleton import Foreign
+from assay.ops.cpu import srwm
 from assay.record import Record, Store
 from assay.spec import RunSpec, run_spec
 
@@ -475,10 +478,37 @@ class Unbuildable(nn.Module):
         raise RuntimeError("no")
 
 
-def test_the_kernels_of_a_step_are_known_before_it():
-    """Each operator of ours that a step calls is called once beforehand, forward and backward."""
-    assert compile_kernels(run(model="srwm"), 2, CPU) == 2
+def test_the_kernels_of_a_step_are_known_before_it(monkeypatch: pytest.MonkeyPatch):
+    """Each operator of ours that a step calls is called once beforehand, forward and backward, with the same shapes."""
+    spec, calls = run(model="srwm", steps=10), list[tuple[str, list[Any]]]()
+    for name in ("forward", "backward"):
+        real = getattr(srwm, name)
+
+        def noted(*args: Any, name: str = name, real: Any = real, **flags: Any) -> Any:
+            calls.append((name, [x.shape for x in args if isinstance(x, Tensor)]))
+            return real(*args, **flags)
+
+        monkeypatch.setattr(srwm, name, noted)
+    assert compile_kernels(spec, 2, CPU) == 2
+    known = sorted(calls, key=str)
+    assert [name for name, _ in known] == ["backward", "forward"]
+    compilers.stop()
+    Population(spec, [spec.task], 2, CPU)._step()
+    assert all(call in known for call in calls), "a step needs no other kernels"
     assert compile_kernels(run(model="transformer"), 2, CPU) == 0, "what has no kernel here needs none"
+
+
+def test_a_process_compiles():
+    """And what cannot be compiled is left to the step, which reports it."""
+    pool = Compilers()
+    pool.prepared = True
+    (call, *_) = trace_step(run(model="srwm"), 2, CPU).calls
+    futures = [pool.compile(text, "highest", "cpu", 1e12) for text in (call, call, "nonsense")]
+    assert futures[0] is futures[1], "each kernel is compiled once"
+    assert [future.result(timeout=120) for future in futures] == [None] * 3
+    assert isinstance(pool.pool, ProcessPoolExecutor)
+    pool.stop()
+    assert pool.pool is None
 
 
 def test_what_cannot_be_compiled_trains_as_it_is(monkeypatch: pytest.MonkeyPatch):
@@ -567,6 +597,26 @@ def test_what_cannot_be_mapped_has_one_slot_on_a_gpu_too(monkeypatch: pytest.Mon
     monkeypatch.setattr(plan, "why_unmappable", lambda *_: "why")
     monkeypatch.setattr(plan, "slots_that_fit", nothing)
     assert slots_on_gpu([run()] * 3, None, torch.device("cuda"), 1e12) == (1, math.inf)
+
+
+def test_what_is_too_large_to_be_traced_has_one_slot(monkeypatch: pytest.MonkeyPatch):
+    def too_large(*_: Any) -> None:
+        raise torch.OutOfMemoryError("not enough")
+
+    monkeypatch.setattr(plan, "slots_that_fit", too_large)
+    assert slots_on_gpu([run()] * 3, None, torch.device("cuda"), 1e12) == (1, math.inf)
+
+
+def test_training_does_not_import_the_compiler():
+    """It takes seconds, before the first step of every command."""
+    program = (
+        "import sys, torch; from assay.lab.population import Population; from assay.spec import run_spec\n"
+        "spec = run_spec('parity', 'srwm', model_options={'width': 16}, training={'lengths': [2, 4]})\n"
+        "population = Population(spec, [spec.task], 2, torch.device('cpu'))\n"
+        "population._draw(0), population._step(), population._validate()\n"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_memory_forecast_leaves_no_tensors_without_contents_behind():

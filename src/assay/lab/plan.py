@@ -105,7 +105,8 @@ class Plan:
 def slots_on_gpu(specs: Sequence[RunSpec], wanted: int | None, device: torch.device, limit: float) -> tuple[int, float]:
     """The slots of a group, by default as many as runs and memory allow, and the bytes that they will use.
 
-    A user's own module that cannot be mapped, built or traced gets one slot; if it fails, its run reports the error.
+    A user's own module that cannot be mapped, built or traced gets one slot; if it fails, its run reports the error. So
+    does a program that is too large to be traced.
     """
     spec, tasks = specs[0], list(dict.fromkeys(spec.task for spec in specs))
     try:
@@ -115,6 +116,8 @@ def slots_on_gpu(specs: Sequence[RunSpec], wanted: int | None, device: torch.dev
             return slots_that_fit(spec, tasks, len(specs), device, limit)
         slots = min(wanted, len(specs))
         return slots, Forecast(spec, tasks, device)(slots)
+    except torch.OutOfMemoryError:
+        return 1, math.inf
     except Exception:
         if not isinstance(spec.model, Foreign):
             raise
