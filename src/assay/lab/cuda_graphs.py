@@ -7,6 +7,8 @@ from contextlib import suppress
 
 import torch
 
+from assay.lab.locks import EXCLUSIVE
+
 
 class GraphedFunction:
     """A function without arguments that works on tensors in place; after `capture` a call replays its graph."""
@@ -25,8 +27,12 @@ class GraphedFunction:
         """Capture the function; returns why that failed, or an empty string. After a failure calls stay direct.
 
         Functions that run one after the other and leave nothing in their own memory can share a memory pool. Other
-        threads may use the device on other streams meanwhile, but must neither capture nor return memory to it.
+        threads may use the device on other streams meanwhile.
         """
+        with EXCLUSIVE:
+            return self._capture(pool)
+
+    def _capture(self, pool: torch.cuda._POOL_HANDLE) -> str:
         current = torch.cuda.current_stream()
         stream = torch.cuda.Stream() if current == torch.cuda.default_stream() else current  # it cannot be captured
         stream.wait_stream(current)

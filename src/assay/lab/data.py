@@ -7,7 +7,6 @@ training, and scores count these rows; beyond them, every other length validates
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from assay.lab.locks import one_at_a_time
 from assay.rng import Rng, mix
 from assay.spec import Training
 from assay.tasks.task import IGNORE, PAD, Batch, Bin, Task
@@ -131,20 +131,10 @@ class HeldOut:
 Split = Literal["test", "validate"]
 
 
-_sampling = threading.Lock()
-
-
+@one_at_a_time
+@lru_cache(maxsize=64)
 def held_out(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: Split, device: torch.device) -> HeldOut:
     """The rows of one bin, the same for every run: all different where possible, and none of another split."""
-    with _sampling:  # threads that need the same rows draw them once
-        return _draw_held_out(task, bin_, trained, rows, split, device)
-
-
-@lru_cache(maxsize=64)
-def _draw_held_out(
-    task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: Split, device: torch.device
-) -> HeldOut:
-    """The set is complete on return, since counting the shared rows waits for the device: any stream may read it."""
     lengths = torch.tensor(_lengths(task, bin_, trained, rows, split), device=device)
     few = torch.tensor([has_few_inputs(task, length) for length in lengths.tolist()], device=device)
     part = TEST if split == "test" else VALIDATE

@@ -19,9 +19,10 @@ from assay.description import BadInput, in_one_line
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.evaluate import OnProgress, evaluate, first_failing_length, probed_verdict, random_verdict
 from assay.lab.integrity import examine, examine_untrained, is_built_in
+from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import Member, StopReason
 from assay.lab.memory import require_memory
-from assay.lab.numerics import EXCLUSIVE, strict_numerics
+from assay.lab.numerics import strict_numerics
 from assay.lab.probing import probe
 from assay.lab.provenance import provenance
 from assay.lab.status import EvaluationStatus, Status
@@ -196,9 +197,9 @@ def backends(model: nn.Module) -> dict[str, str]:
 def _for_testing(spec: RunSpec, device: torch.device, stream: torch.cuda.Stream | None) -> Iterator[None]:
     """Strict settings, and a stream of its own; meanwhile nobody changes what a user's own module may depend on."""
     with ExitStack() as stack:
+        stack.enter_context(strict_numerics(device))
         if not is_built_in(spec.model):
             stack.enter_context(EXCLUSIVE)
-        stack.enter_context(strict_numerics(device))
         if stream:
             stream.wait_stream(torch.cuda.current_stream(device))
             stack.callback(torch.cuda.current_stream(device).wait_stream, stream)

@@ -16,10 +16,6 @@ import torch
 
 from assay.spec import Training
 
-# Held by whoever depends on other global state of PyTorch (the random generator, the choice of attention kernels) or
-# captures a graph. To be acquired before the numerical settings, never after.
-EXCLUSIVE = threading.RLock()
-
 
 class Settings(NamedTuple):
     """How float32 matrices are multiplied, and whether only deterministic algorithms are used."""

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from assay.description import in_one_line
 from assay.lab.cuda_graphs import GraphedFunction, wait_for_device
 from assay.lab.data import BatchBuffer
+from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import RoundReport
 from assay.lab.member_state import BestState, MemberState
-from assay.lab.numerics import EXCLUSIVE, numerics
+from assay.lab.numerics import numerics
 from assay.lab.precompile import compile_kernels
 from assay.lab.slot_modules import SingleModule, SlotModules, StackedModules
 from assay.lab.slots import Slots
@@ -82,7 +83,7 @@ class Population:
         self.losses = torch.compile(self._losses, dynamic=False)
         self.update = torch.compile(self._update, dynamic=False)
         try:
-            with EXCLUSIVE, numerics(self.training, self.device):
+            with numerics(self.training, self.device), EXCLUSIVE:
                 self._step()
         except torch.OutOfMemoryError:
             raise
@@ -98,7 +99,7 @@ class Population:
         if self.unmapped:
             return "the module is called directly"
         pool = torch.cuda.graph_pool_handle()
-        with EXCLUSIVE, numerics(self.training, self.device):
+        with numerics(self.training, self.device):
             reasons = [function.capture(pool) for function in (self.step, self.validate, *self.draws)]
         return next((reason for reason in reasons if reason), "")
 
@@ -186,7 +187,7 @@ class Population:
         if not self.why_not_captured:
             yield
             return
-        with EXCLUSIVE, numerics(self.training, self.device):
+        with numerics(self.training, self.device), EXCLUSIVE:
             yield
 
     def _draw(self, task: int) -> None:

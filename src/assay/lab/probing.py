@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from assay.lab.cuda_graphs import wait_for_device
 from assay.lab.evaluate import OnRows, predict
+from assay.lab.locks import one_at_a_time
 from assay.record import ProbeScore, Probing
 from assay.spec import RunSpec
 from assay.tasks.probes import VERSION, Probe
@@ -18,6 +19,7 @@ from assay.tasks.task import IGNORE, Batch, Task, unpadded
 from assay.tasks.words import readable
 
 
+@one_at_a_time
 @lru_cache(maxsize=32)
 def probe_batches(task: Task, trained: tuple[int, int], longest: int, device: torch.device) -> dict[str, Batch]:
     """The inputs of each probe with their targets, the same for every run."""

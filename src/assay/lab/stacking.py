@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from assay.description import BadInput, in_one_line
 from assay.lab.data import blank
 from assay.lab.evaluate import logits_of
-from assay.lab.numerics import EXCLUSIVE
+from assay.lab.locks import EXCLUSIVE
 from assay.models.skeleton import Foreign
 from assay.rng import Rng
 from assay.spec import RunSpec

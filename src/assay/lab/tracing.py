@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.lab.data import blank
-from assay.lab.numerics import EXCLUSIVE
+from assay.lab.locks import EXCLUSIVE
 from assay.lab.program import program_of
 from assay.lab.stacking import build_module, frozen, member_logits, member_losses, trainable
 from assay.models.skeleton import Stack

@@ -18,8 +18,8 @@ from torch import nn
 
 from assay.description import in_one_line
 from assay.lab.checkpoint import Checkpoints
+from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import Member, Progress, StopReason
-from assay.lab.numerics import EXCLUSIVE
 from assay.lab.population import Population, build_population
 from assay.lab.shrinking import rebuild_seconds, shrinking_pays
 from assay.lab.stacking import why_unmappable

@@ -22,7 +22,7 @@ from assay.lab.compilers import compilers
 from assay.lab.engines.engine import Event, OnEvent
 from assay.lab.execute import execute_group
 from assay.lab.interrupts import stop_on_signal
-from assay.lab.numerics import EXCLUSIVE
+from assay.lab.locks import EXCLUSIVE
 from assay.lab.plan import Group
 from assay.lab.status import EvaluationStatus, Status
 from assay.record import Record
