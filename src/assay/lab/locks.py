@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 # Held by whoever depends on global state of PyTorch other than numerical settings (the random generator, the choice of
@@ -16,13 +15,13 @@ R = TypeVar("R")
 EXCLUSIVE = threading.RLock()
 
 
-def one_at_a_time(function: Callable[P, R]) -> Callable[P, R]:
+def one_at_a_time(function: Callable[..., R]) -> Callable[..., R]:
     """A cached function that computes what several threads need at once only once."""
-    lock = threading.RLock()
+    locks: dict[Hashable, threading.Lock] = {}
 
     @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        with lock:
-            return function(*args, **kwargs)
+    def call(*arguments: Hashable) -> R:
+        with locks.setdefault(arguments, threading.Lock()):
+            return function(*arguments)
 
     return call

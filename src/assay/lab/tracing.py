@@ -143,15 +143,17 @@ def trace_step(spec: RunSpec, slots: int, device: torch.device) -> Trace:
 
 
 def _trace(spec: RunSpec, slots: int, device: torch.device) -> Trace:
-    """In a trace with fake tensors a built-in model is built from fake tensors too.
+    """The numbers of a built-in model do not matter: with fake tensors it has none, and on a GPU any.
 
     A user's own module is built for real: its constructor may look at the values of tensors, or keep tables for later.
     """
     training, shape = spec.training, spec.task.shape  # a task's tables are computed before the fake mode begins
-    fake = device.type == "cpu"
-    template = None if fake and isinstance(spec.model, Stack) else build_module(spec, device)
-    with FakeTensorMode(allow_non_fake_inputs=True) if fake else nullcontext():
-        template = template or spec.model.build(*shape, Rng.seeded(spec.seed, "initial"))
+    template = None if isinstance(spec.model, Stack) else build_module(spec, device)
+    with FakeTensorMode(allow_non_fake_inputs=True) if device.type == "cpu" else nullcontext():
+        if template is None:
+            template = spec.model.build(*shape, Rng.seeded(spec.seed, "initial"))
+            if device.type != "cpu":
+                template._apply(lambda x: torch.empty_like(x, device=device))  # a copy would wait for the device
         with OperatorCalls() as operators, PeakMemory() as memory:  # which sees only what an operator returns
             parameters, buffers = (
                 {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in tensors.items()}
