@@ -14,7 +14,6 @@ import threading
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import version
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -96,7 +95,9 @@ def _note(call: str, products: str, device: str) -> Path:
 
 @cache
 def _code() -> str:
-    """A hash of the code of the kernels, and the version of their compiler."""
+    """A hash of the code of the kernels, and the version of PyTorch, which comes with their compiler."""
+    import torch
+
     files = sorted((Path(__file__).parent.parent / "ops" / "gpu").glob("*.py"))
     sources = b"".join(file.read_bytes() for file in files)
-    return f"{hashlib.sha256(sources).hexdigest()} {version('triton')}"
+    return f"{hashlib.sha256(sources).hexdigest()} {torch.__version__}"

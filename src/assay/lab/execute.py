@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import torch
@@ -73,8 +74,6 @@ def execute_group(
     """
     records: list[Record] = []
     origin = provenance(device)  # of the code that is running now, not of what a later commit contains
-    # A test has many short kernels, which should not wait behind the training of other groups.
-    test_stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
 
     def add(record: Record) -> None:
         records.append(record)
@@ -91,7 +90,7 @@ def execute_group(
                 raise CallbackError(error) from error
 
         try:
-            with _for_testing(spec, device, test_stream):
+            with _for_testing(spec, device):
                 results = _results(member, reason, module, device, on_progress)
             tensors = serialize(module) if is_kept(weights, results["verdict"]) else None
         except torch.OutOfMemoryError:
@@ -194,17 +193,28 @@ def backends(model: nn.Module) -> dict[str, str]:
 
 
 @contextmanager
-def _for_testing(spec: RunSpec, device: torch.device, stream: torch.cuda.Stream | None) -> Iterator[None]:
+def _for_testing(spec: RunSpec, device: torch.device) -> Iterator[None]:
     """Strict settings, and a stream of its own; meanwhile nobody changes what a user's own module may depend on."""
     with ExitStack() as stack:
         stack.enter_context(strict_numerics(device))
         if not is_built_in(spec.model):
             stack.enter_context(EXCLUSIVE)
-        if stream:
-            stream.wait_stream(torch.cuda.current_stream(device))
-            stack.callback(torch.cuda.current_stream(device).wait_stream, stream)
-            stack.enter_context(torch.cuda.stream(stream))
+        if device.type == "cuda":
+            training = torch.cuda.current_stream(device)
+            testing = _test_stream(training)
+            testing.wait_stream(training)
+            stack.callback(training.wait_stream, testing)
+            stack.enter_context(torch.cuda.stream(testing))
         yield
+
+
+@cache
+def _test_stream(training: torch.cuda.Stream) -> torch.cuda.Stream:
+    """The stream for the tests of a group: their short kernels should not wait behind the training of other groups.
+
+    One for each stream of training: PyTorch has 32 of high priority, and gives them out again and again.
+    """
+    return torch.cuda.Stream(training.device, priority=-1)
 
 
 _single_threaded: list[int] = []  # the number of CPU threads that each user of `one_thread` found

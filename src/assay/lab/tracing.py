@@ -1,8 +1,8 @@
 """A training step traced before it is run: its memory, and its operators.
 
 On a CPU the tensors of a trace are fake, with shapes but no contents, since the step might not fit into memory. On a
-GPU few slots are traced with real tensors, except that Assay's operators are not run: that is three times as fast, and
-fake tensors would first import torch.compile, which takes seconds.
+GPU tensors are real, except that Assay's operators are not run: that is several times as fast, and fake tensors would
+first import torch.compile, which takes seconds.
 """
 
 from __future__ import annotations
