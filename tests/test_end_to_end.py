@@ -21,6 +21,7 @@ from assay.lab import plan as planning
 from assay.lab.carry_out import carry_out, local_engine
 from assay.lab.engines.engine import Event
 from assay.lab.engines.local_processes import LocalProcesses, Worker
+from assay.lab.engines.shared_device import SharedDevice
 from assay.lab.engines.this_process import ThisProcess
 from assay.lab.memory import USABLE_SHARE
 from assay.lab.plan import Group, Plan
@@ -215,7 +216,7 @@ def test_a_record_that_was_not_stored_is_not_lost(tmp_path: Path):
 
 
 def test_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A CPU gets one run per process, and as many processes as cores; a GPU one group per process, which share it."""
+    """A CPU gets one run per process, and as many processes as cores; a GPU one group per program, which share it."""
     lstms = [run_spec("parity", "lstm", seed=s, training={"lengths": [2, 8]}) for s in range(2)]
     runs, cpu, cuda = [*specs(3), *lstms], torch.device("cpu"), torch.device("cuda")
     monkeypatch.setattr(planning, "CORES", 5)
@@ -230,11 +231,20 @@ def test_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert (resumed.jobs, [group.slots for group in resumed.groups()]) == (1, [first.slots]), "as many slots as before"
     limits: list[float] = []
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (12_000, 20_000))
-    monkeypatch.setattr(planning, "default_slots", lambda specs, _, limit: limits.append(limit) or len(specs))
+
+    def fitting(_: RunSpec, __: object, wanted: int, ___: object, limit: float) -> tuple[int, float]:
+        limits.append(limit)
+        return wanted, 100.0 * wanted
+
+    monkeypatch.setattr(planning, "slots_that_fit", fitting)
     for jobs in (None, 4):
         plan = Plan(runs, [], cuda, jobs)
-        assert (plan.jobs, [len(group.specs) for group in plan.groups()]) == (jobs or 1, [3, 2])
-    assert limits == pytest.approx([USABLE_SHARE * 12_000] * 2 + [USABLE_SHARE * 3_000] * 2)
+        assert plan.jobs == (jobs or 5), "so many groups at a time, in one process"
+        assert [(len(g.specs), g.slots, g.memory) for g in plan.groups()] == [(3, 3, 300.0), (2, 2, 200.0)]
+        engine = local_engine(plan, Store.create(tmp_path / "s"))
+        assert isinstance(engine, SharedDevice)
+        assert (engine.jobs, engine.memory) == (plan.jobs, plan.memory_limit)
+    assert limits == pytest.approx([USABLE_SHARE * 12_000] * 4), "each may use all, if it is alone"
 
 
 def test_a_plan_reads_its_inputs_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -36,7 +36,10 @@ StoreAt = Annotated[Path, typer.Option("--store", help="The folder for the recor
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs", min=1, help="Number of parallel processes.", show_default="one per core on a CPU, 1 on a GPU"
+        "--jobs",
+        min=1,
+        help="Number of groups of runs at a time: in processes on a CPU, on streams of one process on a GPU.",
+        show_default="one per core on a CPU; on a GPU up to 8, if they fit",
     ),
 ]
 Slots = Annotated[
@@ -89,6 +92,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a task with one or more seeds, and test it, also on longer inputs."""
+    _prepare(device)
     from assay.spec import run_spec
 
     options = settings(set_ or [])
@@ -135,6 +139,7 @@ def study(
     as_json: AsJson = False,
 ) -> None:
     """Carry out all runs of a study, except those that are already in the store."""
+    _prepare(device)
     options = RunOptions(device, jobs, slots, checkpoint, weights, again, traceback)
     _carry_out(study_named(name).piece(piece), store, options, as_json, command_line())
 
@@ -149,6 +154,14 @@ class RunOptions(NamedTuple):
     weights: str
     again: bool
     traceback: bool
+
+
+def _prepare(device: str) -> None:
+    """Let the processes that compile GPU kernels start while this one imports PyTorch."""
+    from assay.lab.compilers import compilers
+
+    if device != "cpu":
+        compilers.prepare()
 
 
 def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_json: bool, command: str) -> None:

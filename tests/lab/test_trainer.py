@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,26 +17,20 @@ from torch import Tensor, nn
 
 from assay.lab import plan, trainer
 from assay.lab.checkpoint import Checkpoints
+from assay.lab.compilers import Compilers, compilers
 from assay.lab.execute import execute, execute_group
 from assay.lab.member import Member, RoundReport
 from assay.lab.member_state import MemberState
-from assay.lab.memory import (
-    PARAMETER_COPIES,
-    USABLE_SHARE,
-    Forecast,
-    PeakMemory,
-    _free_host_memory,
-    memory_limit,
-    slots_that_fit,
-    step_bytes,
-)
-from assay.lab.plan import Plan, default_slots
+from assay.lab.memory import Forecast, _free_host_memory, slots_that_fit, step_bytes
+from assay.lab.plan import Plan, slots_on_gpu
 from assay.lab.population import Population, build_population
 from assay.lab.precompile import compile_kernels
 from assay.lab.program import program_of
 from assay.lab.shrinking import rebuild_seconds, shrinking_pays
 from assay.lab.status import EvaluationStatus, Status
+from assay.lab.tracing import PARAMETER_COPIES, PeakMemory, trace_step
 from assay.models.skeleton import Foreign
+from assay.ops.cpu import srwm
 from assay.record import Record
 from assay.spec import RunSpec, run_spec
 from assay.store import Store
@@ -483,10 +479,42 @@ class Unbuildable(nn.Module):
         raise RuntimeError("no")
 
 
-def test_the_kernels_of_a_step_are_known_before_it():
-    """Each operator of ours that a step calls is called once beforehand, forward and backward."""
-    assert compile_kernels(run(model="srwm"), 2, CPU) == 2
+def test_the_kernels_of_a_step_are_known_before_it(monkeypatch: pytest.MonkeyPatch):
+    """Each operator of ours that a step calls is called once beforehand, forward and backward, with the same shapes."""
+    spec, calls = run(model="srwm", steps=10), list[tuple[str, list[Any]]]()
+    for name in ("forward", "backward"):
+        real = getattr(srwm, name)
+
+        def noted(*args: Any, name: str = name, real: Any = real, **flags: Any) -> Any:
+            calls.append((name, [x.shape for x in args if isinstance(x, Tensor)]))
+            return real(*args, **flags)
+
+        monkeypatch.setattr(srwm, name, noted)
+    assert compile_kernels(spec, 2, CPU) == 2
+    known = sorted(calls, key=str)
+    assert [name for name, _ in known] == ["backward", "forward"]
+    compilers.stop()
+    Population(spec, [spec.task], 2, CPU)._step()
+    assert all(call in known for call in calls), "a step needs no other kernels"
     assert compile_kernels(run(model="transformer"), 2, CPU) == 0, "what has no kernel here needs none"
+
+
+def test_a_process_compiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """And notes it; what cannot be compiled is left to the step, which reports it."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))  # before the server of processes starts
+    pool = Compilers()
+    pool.prepared = True
+    (call, *_) = trace_step(run(model="srwm"), 2, CPU).calls
+    futures = [pool.compile(text, "highest", "cpu", 1e12) for text in (call, call, "nonsense")]
+    assert futures[0] is futures[1], "each kernel is compiled once"
+    assert [future.result(timeout=120) for future in futures if future] == [None] * 3
+    assert isinstance(pool.pool, ProcessPoolExecutor)
+    pool.stop()
+    assert len(list((tmp_path / "assay").iterdir())) == 1
+    assert pool.compile(call, "highest", "cpu", 1e12) is None, "it is not compiled again"
+    assert pool.compile(call, "high", "cpu", 1e12), "but in another precision"
+    pool.stop()
+    assert pool.pool is None
 
 
 def test_what_cannot_be_compiled_trains_as_it_is(monkeypatch: pytest.MonkeyPatch):
@@ -557,22 +585,44 @@ def test_long_curves_do_not_burst_a_checkpoint(tmp_path: Path):
     assert checkpoint.progress["curve"] == [point] * 300
 
 
-def test_jobs_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch):
+def test_as_many_slots_as_fit():
+    """One trace where all fit; where they do not, a second one says how much each takes."""
     like = run()
     most = Forecast(like, [like.task], CPU)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (4 * most(20) / USABLE_SHARE + 4, 10**12))
-    alone, shared = (
-        slots_that_fit(like, [like.task], 250, CPU, memory_limit(torch.device("cuda"), jobs)) for jobs in (1, 4)
-    )
-    assert shared == 20
-    assert most(alone) <= 4 * most(20) + 4 < most(alone + 1)
+    slots, memory = slots_that_fit(like, [like.task], 20, CPU, 1e12)
+    assert slots == 20
+    assert memory == pytest.approx(most(20), rel=0.01)
+    slots, memory = slots_that_fit(like, [like.task], 250, CPU, 4 * most(20))
+    assert memory == pytest.approx(most(slots), rel=0.01)
+    assert memory <= 4 * most(20) < most(slots + 1) * 1.01
+    assert slots_that_fit(like, [like.task], 250, CPU, 0.0)[0] == 1
 
 
 def test_what_cannot_be_mapped_has_one_slot_on_a_gpu_too(monkeypatch: pytest.MonkeyPatch):
-    """And is not traced, which would fail."""
+    """And is not traced, which would fail; it gets the device alone."""
     monkeypatch.setattr(plan, "why_unmappable", lambda *_: "why")
     monkeypatch.setattr(plan, "slots_that_fit", nothing)
-    assert default_slots([run()] * 3, torch.device("cuda"), 1e12) == 1
+    assert slots_on_gpu([run()] * 3, None, torch.device("cuda"), 1e12) == (1, math.inf)
+
+
+def test_what_is_too_large_to_be_traced_has_one_slot(monkeypatch: pytest.MonkeyPatch):
+    def too_large(*_: Any) -> None:
+        raise torch.OutOfMemoryError("not enough")
+
+    monkeypatch.setattr(plan, "slots_that_fit", too_large)
+    assert slots_on_gpu([run()] * 3, None, torch.device("cuda"), 1e12) == (1, math.inf)
+
+
+def test_training_does_not_import_the_compiler():
+    """It takes seconds, before the first step of every command."""
+    program = (
+        "import sys, torch; from assay.lab.population import Population; from assay.spec import run_spec\n"
+        "spec = run_spec('parity', 'srwm', model_options={'width': 16}, training={'lengths': [2, 4]})\n"
+        "population = Population(spec, [spec.task], 2, torch.device('cpu'))\n"
+        "population._draw(0), population._step(), population._validate()\n"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_memory_forecast_leaves_no_tensors_without_contents_behind():

@@ -11,6 +11,7 @@ import torch
 from assay.description import BadInput
 from assay.rng import Rng
 from assay.tasks import example_task, named_task
+from assay.tasks.automaton import RegularTask
 from assay.tasks.recall import Recall
 from assay.tasks.task import Task, unpadded
 
@@ -224,3 +225,14 @@ def test_the_number_of_inputs_is_never_overestimated(task: Task):
     for length in short:
         counts = (len(drawn(task, length, rows).unique(dim=0)) for rows in (1 << 14, 1 << 17))  # more for rare inputs
         assert any(count >= 2 ** task.log2_inputs(length) - 0.5 for count in counts)
+
+
+def test_tables_that_a_cuda_graph_may_read_are_kept():
+    """A longer draw needs a longer table; the shorter one stays, with the same numbers."""
+    task, device = named_task("even-a"), torch.device("cpu")
+    assert isinstance(task, RegularTask)
+    walks = task.words
+    short = walks.choices(8, device)
+    long = walks.choices(20, device)
+    assert walks.choices(8, device) is short
+    assert torch.equal(long[:8], short)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from assay.lab.checkpoint import INTERVAL, Checkpoints
 from assay.lab.engines.engine import Engine, Event, OnEvent
 from assay.lab.engines.local_processes import LocalProcesses
+from assay.lab.engines.shared_device import SharedDevice
 from assay.lab.engines.this_process import ThisProcess
 from assay.lab.plan import Plan
 from assay.record import Record
@@ -29,7 +30,9 @@ def carry_out(plan: Plan, store: Store, engine: Engine, on_event: OnEvent = lamb
 
 
 def local_engine(plan: Plan, store: Store, checkpoint_interval: float = INTERVAL) -> Engine:
-    """Worker processes if the plan has several jobs, otherwise this process."""
+    """On a GPU this process, with a stream for each group; on a CPU worker processes if the plan has several jobs."""
+    if plan.device.type == "cuda":
+        return SharedDevice(plan.device, plan.jobs, plan.memory_limit, store.path, checkpoint_interval)
     if plan.jobs > 1:
         return LocalProcesses(plan.device, plan.jobs, store.path, checkpoint_interval)
     return ThisProcess(plan.device, store.path, checkpoint_interval)

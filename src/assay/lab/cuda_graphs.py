@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 
-WARMUP_CALLS = 3  # before the capture, so that kernels are compiled and libraries have chosen theirs
+from assay.lab.locks import EXCLUSIVE
 
 
 class GraphedFunction:
@@ -25,22 +26,44 @@ class GraphedFunction:
     def capture(self, pool: torch.cuda._POOL_HANDLE) -> str:
         """Capture the function; returns why that failed, or an empty string. After a failure calls stay direct.
 
-        Functions that run one after the other and leave nothing in their own memory can share a memory pool.
+        Functions that run one after the other and leave nothing in their own memory can share a memory pool. Other
+        threads may use the device on other streams meanwhile.
         """
-        side_stream = torch.cuda.Stream()
-        side_stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side_stream):
-            for _ in range(WARMUP_CALLS):
-                self.function()
-        torch.cuda.current_stream().wait_stream(side_stream)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph, pool=pool):
-                self.function()
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            torch.cuda.synchronize()
-            return str(error).splitlines()[0]
+        with EXCLUSIVE:
+            return self._capture(pool)
+
+    def _capture(self, pool: torch.cuda._POOL_HANDLE) -> str:
+        current = torch.cuda.current_stream()
+        stream = torch.cuda.Stream() if current == torch.cuda.default_stream() else current  # it cannot be captured
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            self.function()  # kernels are compiled and loaded, and libraries allocate what they need
+            graph = torch.cuda.CUDAGraph()
+            try:
+                self._capture_into(graph, pool)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                stream.synchronize()
+                return str(error).splitlines()[0]
+        current.wait_stream(stream)
         self.graph = graph
         return ""
+
+    def _capture_into(self, graph: torch.cuda.CUDAGraph, pool: torch.cuda._POOL_HANDLE) -> None:
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            self.function()
+        except BaseException:
+            with suppress(RuntimeError):  # a capture that has failed cannot be ended properly
+                graph.capture_end()
+            raise
+        graph.capture_end()
+
+
+def wait_for_device(device: torch.device) -> None:
+    """Wait until the current stream has done its work. The thread sleeps; PyTorch itself would keep a core busy."""
+    if device.type == "cuda":
+        event = torch.cuda.Event(blocking=True)
+        event.record()
+        event.synchronize()

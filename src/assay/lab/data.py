@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from assay.lab.locks import one_at_a_time
 from assay.rng import Rng, mix
 from assay.spec import Training
 from assay.tasks.task import IGNORE, PAD, Batch, Bin, Task
@@ -130,6 +131,7 @@ class HeldOut:
 Split = Literal["test", "validate"]
 
 
+@one_at_a_time
 @lru_cache(maxsize=64)
 def held_out(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: Split, device: torch.device) -> HeldOut:
     """The rows of one bin, the same for every run: all different where possible, and none of another split."""

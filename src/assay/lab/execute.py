@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,9 +19,11 @@ from assay import ops
 from assay.description import BadInput, in_one_line
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.evaluate import OnProgress, evaluate, first_failing_length, probed_verdict, random_verdict
-from assay.lab.integrity import examine, examine_untrained
+from assay.lab.integrity import examine, examine_untrained, is_built_in
+from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import Member, StopReason
 from assay.lab.memory import require_memory
+from assay.lab.numerics import strict_numerics
 from assay.lab.probing import probe
 from assay.lab.provenance import provenance
 from assay.lab.status import EvaluationStatus, Status
@@ -60,11 +64,13 @@ def execute_group(
     memory_limit: float = math.inf,
     weights: Kept = "solved",
     raise_errors: bool = False,
+    get_device_alone: Callable[[], bool] = lambda: False,
 ) -> list[Record]:
     """Train and test runs that can share a program; `on_record` receives each record when its run ends.
 
     The record of a run whose weights are kept holds them. With `raise_errors`, the first error of a run is raised
-    instead of becoming a record.
+    instead of becoming a record. `get_device_alone` is called when memory has run out: it waits for other groups that
+    use the device, and returns False if there were none.
     """
     records: list[Record] = []
     origin = provenance(device)  # of the code that is running now, not of what a later commit contains
@@ -84,7 +90,8 @@ def execute_group(
                 raise CallbackError(error) from error
 
         try:
-            results = _results(member, reason, module, device, on_progress)
+            with _for_testing(spec, device):
+                results = _results(member, reason, module, device, on_progress)
             tensors = serialize(module) if is_kept(weights, results["verdict"]) else None
         except torch.OutOfMemoryError:
             raise
@@ -102,8 +109,10 @@ def execute_group(
 
     with one_thread():
         try:
-            examine_untrained(specs, device)
-            trainer = GroupTrainer(specs, slots, device, Callbacks(end, fail, on_status, poll), checkpoints)
+            with EXCLUSIVE if not is_built_in(specs[0].model) else nullcontext():
+                examine_untrained(specs, device)
+            callbacks = Callbacks(end, fail, on_status, poll, get_device_alone)
+            trainer = GroupTrainer(specs, slots, device, callbacks, checkpoints)
             require_memory(specs[0], trainer.slots, device, memory_limit)
         except Exception as error:  # too large for this machine, or the module cannot be built
             for spec in specs:
@@ -185,11 +194,47 @@ def backends(model: nn.Module, time: int) -> dict[str, str]:
 
 
 @contextmanager
+def _for_testing(spec: RunSpec, device: torch.device) -> Iterator[None]:
+    """Strict settings, and a stream of its own; meanwhile nobody changes what a user's own module may depend on."""
+    with ExitStack() as stack:
+        stack.enter_context(strict_numerics(device))
+        if not is_built_in(spec.model):
+            stack.enter_context(EXCLUSIVE)
+        if device.type == "cuda":
+            training = torch.cuda.current_stream(device)
+            testing = _test_stream(training)
+            testing.wait_stream(training)
+            stack.callback(training.wait_stream, testing)
+            stack.enter_context(torch.cuda.stream(testing))
+        yield
+
+
+@cache
+def _test_stream(training: torch.cuda.Stream) -> torch.cuda.Stream:
+    """The stream for the tests of a group: their short kernels should not wait behind the training of other groups.
+
+    One for each stream of training: PyTorch has 32 of high priority, and gives them out again and again.
+    """
+    return torch.cuda.Stream(training.device, priority=-1)
+
+
+_single_threaded: list[int] = []  # the number of CPU threads that each user of `one_thread` found
+_single_threaded_lock = threading.Lock()
+
+
+@contextmanager
 def one_thread() -> Iterator[None]:
-    """One CPU thread: the models are small, runs go side by side, and sums have one order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """One CPU thread: the models are small, runs go side by side, and sums have one order.
+
+    The number is partly one of the whole process: of several threads, the last one to leave restores it.
+    """
+    with _single_threaded_lock:
+        _single_threaded.append(torch.get_num_threads())
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        with _single_threaded_lock:
+            before = _single_threaded.pop()
+            if not _single_threaded:
+                torch.set_num_threads(before)

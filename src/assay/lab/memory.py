@@ -1,100 +1,28 @@
-"""Memory forecasts: a training step is traced with fake tensors (shapes only), and the bytes are counted."""
+"""Memory: how much a population will need, and how much there is."""
 
 from __future__ import annotations
 
 import os
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.description import BadInput
-from assay.lab.data import TrainingData, blank, steps_ahead
-from assay.lab.program import program_of
-from assay.lab.stacking import build_module, frozen, member_logits, member_losses, trainable
+from assay.lab.data import TrainingData, steps_ahead
+from assay.lab.tracing import PARAMETER_COPIES, PeakMemory, trace_step
 from assay.models.skeleton import Stack
-from assay.rng import Rng
 from assay.spec import RunSpec
 from assay.tasks.task import Task
 
-PARAMETER_COPIES = 7  # of a member's: parameters and Adam's averages, the same in the last snapshot, and in one piece
 MOST_SLOTS = 256  # beyond this a GPU is full: more slots take proportionally longer
 USABLE_SHARE = 0.7  # of the free memory; the rest is for the allocator's rounding, test sets and libraries
 GIB = 1 << 30
 
 
-class PeakMemory(TorchDispatchMode):
-    """Counts the bytes of every storage that an operation allocates, until it is freed; `peak` is the maximum."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.live, self.peak = 0, 0
-        self.known: set[int] = set()
-
-    def __torch_dispatch__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        results = func(*args, **(kwargs or {}))
-        inputs = {_storage(x)._cdata for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
-        for x in pytree.tree_leaves(results):
-            if isinstance(x, Tensor) and _storage(x)._cdata not in inputs:
-                self._count(_storage(x))
-        return results
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        if storage._cdata in self.known:
-            return
-        size, key = storage.nbytes(), storage._cdata
-        self.known.add(key)
-        self.live += size
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._free, key, size)
-
-    def _free(self, key: int, size: int) -> None:
-        self.known.discard(key)
-        self.live -= size
-
-
-def _storage(x: Tensor) -> torch.UntypedStorage:
-    return x.untyped_storage()
-
-
-def trace_step(spec: RunSpec, slots: int, device: torch.device, observer: TorchDispatchMode) -> None:
-    """Trace a training step of a population under an observer, with fake tensors (shapes only).
-
-    Built-in models are built from fake tensors too. A user's own module is built for real: its constructor may look at
-    the values of tensors, or keep tables for later.
-    """
-    training, shape = spec.training, spec.task.shape  # a task's tables are computed before the fake mode begins
-    template = None if isinstance(spec.model, Stack) else build_module(spec, torch.device("cpu"))
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        template = template or spec.model.build(*shape, Rng.seeded(spec.seed, "initial"))
-        with observer:
-            parameters, buffers = (
-                {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in tensors.items()}
-                for tensors in (trainable(template), frozen(template))
-            )
-            copies = [torch.empty_like(x) for x in parameters.values() for _ in range(PARAMETER_COPIES - 1)]
-            leaves = [x.requires_grad_() for x in parameters.values()]
-            size = (slots, training.batch, training.lengths[1])
-            inputs = blank(spec.task, *size, device=device)
-            targets = torch.zeros(size, dtype=torch.int64, device=device)
-            losses = member_losses(member_logits(template, parameters, buffers, inputs), targets)
-            grads = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
-            del copies, grads
-
-
 def step_bytes(spec: RunSpec, slots: int, device: torch.device) -> int:
     """The peak memory of a training step, parameters and their copies included."""
-    memory = PeakMemory()
-    trace_step(spec, slots, device, memory)
-    return memory.peak
+    return trace_step(spec, slots, device).peak
 
 
 class Forecast:
@@ -105,11 +33,10 @@ class Forecast:
 
     def __init__(self, spec: RunSpec, tasks: Sequence[Task], device: torch.device) -> None:
         self.spec, self.device = spec, device
-        two, four = (step_bytes(spec, slots, device) for slots in (2, 4))
-        self.per_slot = (four - two) / 2
-        self.base = two - 2 * self.per_slot
-        parameters = sum(p.numel() for p in trainable(build_module(spec, torch.device("cpu"))).values())
-        self.copies = PARAMETER_COPIES * 4 * parameters
+        two, four = (trace_step(spec, slots, device) for slots in (2, 4))
+        self.per_slot = (four.peak - two.peak) / 2
+        self.base = two.peak - 2 * self.per_slot
+        self.copies = PARAMETER_COPIES * 4 * two.parameters
         self.draw = max(_draw_bytes(task, spec) for task in tasks)
 
     def __call__(self, slots: int) -> float:
@@ -151,12 +78,14 @@ def _free_host_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path
     return free
 
 
-def slots_that_fit(spec: RunSpec, tasks: Sequence[Task], wanted: int, device: torch.device, limit: float) -> int:
-    """How many of the wanted slots fit into so many bytes: at least one."""
+def slots_that_fit(
+    spec: RunSpec, tasks: Sequence[Task], wanted: int, device: torch.device, limit: float
+) -> tuple[int, float]:
+    """How many of the wanted slots fit into so many bytes, at least one, and the bytes that they need."""
     forecast, slots = Forecast(spec, tasks, device), max(1, min(wanted, MOST_SLOTS))
     while slots > 1 and forecast(slots) > limit:
         slots -= 1
-    return slots
+    return slots, forecast(slots)
 
 
 def require_memory(spec: RunSpec, slots: int, device: torch.device, limit: float) -> None:
@@ -167,22 +96,12 @@ def require_memory(spec: RunSpec, slots: int, device: torch.device, limit: float
     """
     if device.type != "cpu" or not isinstance(spec.model, Stack) or _is_small(spec, slots, limit):
         return
-    needed = _step_bytes_of(program_of(spec), slots, spec)
+    needed = step_bytes(spec, slots, device)
     if needed > limit:
         raise BadInput(
             f"a training step needs about {needed / GIB:,.1f} GiB and this run may use {limit / GIB:,.1f} GiB; "
             "lower training.batch, training.lengths, the model's size, --slots or --jobs"
         )
-
-
-_forecasts: dict[tuple[str, int], int] = {}
-
-
-def _step_bytes_of(program: str, slots: int, spec: RunSpec) -> int:
-    """The forecast of a program on a CPU, computed once per process: seeds share it."""
-    if (program, slots) not in _forecasts:
-        _forecasts[program, slots] = step_bytes(spec, slots, torch.device("cpu"))
-    return _forecasts[program, slots]
 
 
 def _is_small(spec: RunSpec, slots: int, limit: float) -> bool:

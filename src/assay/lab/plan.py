@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from assay.lab.device import CORES
-from assay.lab.memory import memory_limit, slots_that_fit
+from assay.lab.memory import Forecast, memory_limit, slots_that_fit
 from assay.lab.program import program_of
 from assay.lab.stacking import why_unmappable
 from assay.lab.weights import Kept
@@ -17,15 +17,21 @@ from assay.models.skeleton import Foreign
 from assay.record import Record
 from assay.spec import RunSpec
 
+GROUPS_ON_GPU = 8  # that share it at a time, if they fit: more would not make it busier
+
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that can share a program, with their number of slots, the bytes they may use, and whose weights are kept."""
+    """Runs that can share a program, with their number of slots, the bytes they may use, and whose weights are kept.
+
+    On a GPU, `memory` is the number of bytes that they will use; it is infinite where that cannot be predicted.
+    """
 
     specs: tuple[RunSpec, ...]
     slots: int = 1
     memory_limit: float = math.inf
     weights: Kept = "solved"
+    memory: float = math.inf
 
 
 class Plan:
@@ -49,9 +55,9 @@ class Plan:
         self.device, self.slots, self.weights = device, slots, weights
         self.latest = {record.digest: record for record in records}
         self.pending = [spec for name, spec in self.specs.items() if again or not self._is_finished(name)]
-        self.parts = jobs or (CORES if device.type == "cpu" else 1)  # the same when the command is repeated
+        self.parts = jobs or (CORES if device.type == "cpu" else GROUPS_ON_GPU)  # the same when the command is repeated
         self.jobs = max(1, min(self.parts, len(self.pending)))
-        self.memory_limit = memory_limit(device, self.jobs if device.type == "cpu" else self.parts)
+        self.memory_limit = memory_limit(device, self.jobs if device.type == "cpu" else 1)
 
     def add(self, record: Record) -> None:
         """Note that a run has ended."""
@@ -85,24 +91,34 @@ class Plan:
                 yield from self._groups_of_program(specs, remaining)
 
     def _groups_of_program(self, specs: Sequence[RunSpec], remaining: Sequence[RunSpec]) -> Iterator[Group]:
-        slots = min(self.slots, len(specs)) if self.slots else default_slots(specs, self.device, self.memory_limit)
-        parts = 1 if self.device.type == "cuda" else len(remaining) if slots == 1 else self.parts
+        if self.device.type == "cuda":
+            slots, memory = slots_on_gpu(specs, self.slots, self.device, self.memory_limit)
+            yield Group(tuple(remaining), slots, self.memory_limit, self.weights, memory)
+            return
+        slots = min(self.slots or 1, len(specs))  # stacking gains nothing on a CPU
+        parts = len(remaining) if slots == 1 else self.parts
         slots = max(1, min(slots, -(-len(specs) // parts)))  # no more slots than a part has runs
         for part in range(min(parts, len(remaining))):
             yield Group(tuple(remaining[part::parts]), slots, self.memory_limit, self.weights)
 
 
-def default_slots(specs: Sequence[RunSpec], device: torch.device, limit: float) -> int:
-    """On a GPU as many slots as runs and memory allow; on a CPU one, since stacking gains nothing there.
+def slots_on_gpu(specs: Sequence[RunSpec], wanted: int | None, device: torch.device, limit: float) -> tuple[int, float]:
+    """The slots of a group, by default as many as runs and memory allow, and the bytes that they will use.
 
-    A user's own module that cannot be built or traced gets one slot, and its run reports the error.
+    A user's own module that cannot be mapped, built or traced gets one slot; if it fails, its run reports the error. So
+    does a program that is too large to be traced.
     """
-    if device.type == "cpu":
-        return 1
     spec, tasks = specs[0], list(dict.fromkeys(spec.task for spec in specs))
     try:
-        return 1 if why_unmappable(spec, device) else slots_that_fit(spec, tasks, len(specs), device, limit)
+        if why_unmappable(spec, device):
+            return 1, math.inf
+        if wanted is None:
+            return slots_that_fit(spec, tasks, len(specs), device, limit)
+        slots = min(wanted, len(specs))
+        return slots, Forecast(spec, tasks, device)(slots)
+    except torch.OutOfMemoryError:
+        return 1, math.inf
     except Exception:
         if not isinstance(spec.model, Foreign):
             raise
-        return 1
+        return 1, math.inf

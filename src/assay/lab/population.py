@@ -20,8 +20,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from assay.description import in_one_line
-from assay.lab.cuda_graphs import GraphedFunction
+from assay.lab.cuda_graphs import GraphedFunction, wait_for_device
 from assay.lab.data import BatchBuffer
+from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import RoundReport
 from assay.lab.member_state import BestState, MemberState
 from assay.lab.numerics import numerics
@@ -88,7 +89,7 @@ class Population:
         self.losses = torch.compile(self._losses, dynamic=False)
         self.update = torch.compile(self._update, dynamic=False)
         try:
-            with numerics(self.training, self.device):
+            with numerics(self.training, self.device), EXCLUSIVE:
                 self._step()
         except torch.OutOfMemoryError:
             raise
@@ -107,6 +108,10 @@ class Population:
         with numerics(self.training, self.device):
             reasons = [function.capture(pool) for function in (self.step, self.validate, *self.draws)]
         return next((reason for reason in reasons if reason), "")
+
+    def close(self) -> None:
+        """Free the memory of tensors and graphs now: a population refers to itself, so Python would do it later."""
+        vars(self).clear()
 
     # -- members enter and leave ---------------------------------------------------------------------------------------
 
@@ -172,16 +177,26 @@ class Population:
         """Train every slot for `validate_every` steps and validate it; `poll` is called between steps."""
         tasks = {self.tasks[spec.task] for spec in self.members if spec is not None}
         self.slots.loss.zero_()
-        with numerics(self.training, self.device):
-            for step in range(self.training.validate_every):
+        for step in range(self.training.validate_every):
+            with self._as_captured():
                 if step % self.batches.ahead == 0:
                     for number in tasks:
                         self.draws[number]()
                 with self._seeded():
                     self.step()
-                poll()
+            poll()
+        with self._as_captured():
             self.validate()
         return self._reports()
+
+    @contextmanager
+    def _as_captured(self) -> Iterator[None]:
+        """Direct calls need the settings, and the global state, that graphs were captured with."""
+        if not self.why_not_captured:
+            yield
+            return
+        with numerics(self.training, self.device), EXCLUSIVE:
+            yield
 
     def _draw(self, task: int) -> None:
         self.batches.draw(task, self.slots.seed, self.slots.step, self.slots.task)
@@ -236,9 +251,10 @@ class Population:
         slots, validation = self.slots, self.validation
         diverged = slots.diverged | ~self.theta.isfinite().all(1)
         columns = [slots.step, diverged, slots.loss, *validation.wrong_rows, *validation.right_answers]
-        table = torch.stack([column.double() for column in columns], dim=1).tolist()
+        table = torch.stack([column.double() for column in columns], dim=1)
+        wait_for_device(self.device)
         tasks = [self.tasks[spec.task] if spec else 0 for spec in self.members]
         return [
             validation.report(task, int(step), bool(has_diverged), loss, counts)
-            for task, (step, has_diverged, loss, *counts) in zip(tasks, table, strict=True)
+            for task, (step, has_diverged, loss, *counts) in zip(tasks, table.tolist(), strict=True)
         ]

@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from assay.lab.cuda_graphs import wait_for_device
 from assay.lab.evaluate import OnRows, predict_sets, to_host
+from assay.lab.locks import one_at_a_time
 from assay.record import ProbeScore, Probing
 from assay.spec import RunSpec
 from assay.tasks.probes import VERSION, Probe
@@ -17,6 +19,7 @@ from assay.tasks.task import IGNORE, Batch, Task, unpadded
 from assay.tasks.words import readable
 
 
+@one_at_a_time
 @lru_cache(maxsize=32)
 def probe_batches(task: Task, trained: tuple[int, int], longest: int, device: torch.device) -> dict[str, Batch]:
     """The inputs of each probe with their targets, the same for every run."""
@@ -25,7 +28,9 @@ def probe_batches(task: Task, trained: tuple[int, int], longest: int, device: to
         inputs = probe.inputs.to(device)
         return Batch(inputs, task.solve(inputs))
 
-    return {probe.name: with_targets(probe) for probe in task.probes(trained, longest) if probe.inputs.numel()}
+    batches = {probe.name: with_targets(probe) for probe in task.probes(trained, longest) if probe.inputs.numel()}
+    wait_for_device(device)  # the next user may be on another stream
+    return batches
 
 
 def probes_of(spec: RunSpec, device: torch.device) -> dict[str, Batch]:

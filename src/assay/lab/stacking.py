@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from assay import ops
 from assay.description import BadInput, in_one_line
 from assay.lab.data import blank
 from assay.lab.evaluate import logits_of
+from assay.lab.locks import EXCLUSIVE
 from assay.models.skeleton import Foreign
 from assay.rng import Rng
 from assay.spec import RunSpec
@@ -25,7 +26,8 @@ def build_module(
     spec: RunSpec, device: torch.device, dtype: torch.dtype | None = None, seed: int | None = None
 ) -> nn.Module:
     """The module of a run before training; `dtype` replaces the type of its floating-point tensors."""
-    module = spec.model.build(*spec.task.shape, Rng.seeded(spec.seed if seed is None else seed, "initial"))
+    with EXCLUSIVE if isinstance(spec.model, Foreign) else nullcontext():  # it draws from PyTorch's random generator
+        module = spec.model.build(*spec.task.shape, Rng.seeded(spec.seed if seed is None else seed, "initial"))
     module._apply(lambda x: x.to(device, dtype if x.is_floating_point() else None))
     return module
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from torch import nn
 
 from assay.description import in_one_line
 from assay.lab.checkpoint import Checkpoints
+from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import Member, Progress, StopReason
 from assay.lab.population import Population, build_population
 from assay.lab.shrinking import rebuild_seconds, shrinking_pays
@@ -33,6 +35,7 @@ class Callbacks:
     on_failure: Callable[[Member, BaseException], None]
     on_status: Callable[[Status], None] = lambda _: None
     poll: Callable[[], None] = lambda: None  # called often; raises KeyboardInterrupt to stop everything
+    get_device_alone: Callable[[], bool] = lambda: False  # waits for other groups; False if there were none
 
 
 class PopulationError(Exception):
@@ -56,7 +59,8 @@ def _population_errors() -> Iterator[None]:
 class GroupTrainer:
     """Trains the runs of one group from the first to the last.
 
-    If memory runs out it continues with half of the slots; after another error it trains each run alone.
+    If memory runs out it waits for the groups that share the device, then continues with half of the slots. After
+    another error it trains each run alone.
     """
 
     def __init__(
@@ -71,7 +75,8 @@ class GroupTrainer:
         self.device, self.callbacks, self.checkpoints = device, callbacks, checkpoints
         self.spec = specs[0]
         self.tasks = list(dict.fromkeys(spec.task for spec in specs))
-        self.unmapped = why_unmappable(self.spec, device)
+        with EXCLUSIVE:
+            self.unmapped = why_unmappable(self.spec, device)
         self.slots = 1 if self.unmapped else slots
         self.members_by_slot: dict[int, Member] = {}
         self.snapshot: dict[int, tuple[Member, Progress]] = {}  # by slot, at the population's last snapshot
@@ -89,14 +94,14 @@ class GroupTrainer:
                     if self.members_by_slot:
                         self._shrink()
                 except torch.OutOfMemoryError as error:
-                    self._halve_slots(error)
+                    self._find_memory(error)
                 except PopulationError as failure:
                     self._isolate_members(failure.error)
         except (KeyboardInterrupt, ConnectionError):  # a stop was requested, or the parent process is gone
             self._save()
             raise
         finally:
-            self.population = None
+            self._close_population()
         if self.checkpoints:
             self.checkpoints.delete()
 
@@ -207,8 +212,11 @@ class GroupTrainer:
         self.slots = len(self.members_by_slot)
         self._return_to_queue()
 
-    def _halve_slots(self, error: torch.OutOfMemoryError) -> None:
-        self._return_to_queue()
+    def _find_memory(self, error: torch.OutOfMemoryError) -> None:
+        """Continue without the other groups that share the device; if there are none, with half of the slots."""
+        self._return_to_queue(error)
+        if self.callbacks.get_device_alone():
+            return
         if self.slots == 1:
             self._fail(self.waiting.popleft(), error)
             return
@@ -217,13 +225,13 @@ class GroupTrainer:
 
     def _isolate_members(self, error: Exception) -> None:
         """Continue with one slot, in which an error belongs to the member inside."""
-        self._return_to_queue()
+        self._return_to_queue(error)
         if self.slots == 1:
             self._fail(self.waiting.popleft(), error)
             return
         self.unmapped, self.slots = in_one_line(error), 1
 
-    def _return_to_queue(self) -> None:
+    def _return_to_queue(self, error: Exception | None = None) -> None:
         """Move all members back to the queue, as they were at the last snapshot, and free the population's memory."""
         population = self.population
         snapshot = {id(member): (slot, progress) for slot, (member, progress) in self.snapshot.items()}
@@ -232,10 +240,19 @@ class GroupTrainer:
                 slot, progress = snapshot[id(member)]
                 member.rewind(progress, population.state(slot))
             self.waiting.appendleft(member)
-        self.members_by_slot, self.snapshot, self.population = {}, {}, None
+        if error:
+            traceback.clear_frames(error.__traceback__)  # their variables hold the population
+        self.members_by_slot, self.snapshot = {}, {}
+        self._close_population()
         gc.collect()
         if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+            with EXCLUSIVE:
+                torch.cuda.empty_cache()
+
+    def _close_population(self) -> None:
+        if self.population is not None:
+            self.population.close()
+            self.population = None
 
     def _save(self) -> None:
         """Write a checkpoint with every member that has made a step."""

@@ -10,7 +10,8 @@ Inputs that hold integers have no gradient, and `backward` returns none for them
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -45,6 +46,8 @@ class Kernel:
         )
         self.backward.register_autograd(self._refuse_second)
         self.backward.register_vmap(self._refuse_batched)
+        for op, function in ((self.op, self._forward), (self.backward, self._separate_gradients)):
+            _import_no_compiler(op, function)
 
     def __call__(self, inputs: dict[str, Tensor], **flags: Flag) -> Tensors:
         """The operator's outputs."""
@@ -176,6 +179,20 @@ class _Direct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         return None, *ctx.kernel._gradient(ctx, *grads)
+
+
+def _import_no_compiler(op: Any, function: Callable[..., Any]) -> None:
+    """Call a function without PyTorch's wrapper, which imports torch.compile (for seconds) to disable it in there.
+
+    Where torch.compile has not been imported, there is nothing to disable.
+    """
+    functions = op._backend_fns
+    wrapped = functions[None]
+
+    def run(*arguments: Any) -> Any:
+        return wrapped(*arguments) if "torch._dynamo" in sys.modules else function(*arguments)
+
+    functions[None] = run
 
 
 def _only_autograd() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,6 +50,9 @@ class Machine:
         return on_device(self.outputs, inputs.device)[self.states(inputs)]
 
 
+_counting = threading.Lock()  # groups that share a GPU may share a task
+
+
 class Walks:
     """Uniform draws from the words of a given length that lead a machine from its start to a final state."""
 
@@ -56,11 +60,14 @@ class Walks:
         self.machine = machine
         # log_counts[l][state]: logarithm of the number of words of length l from the state to a final one.
         self.log_counts = [final.double().log()]
-        self._choices: dict[torch.device, Float[Tensor, "lengths states symbols"]] = {}
+        # By length and device; none is ever replaced, since a captured CUDA graph may read it.
+        self._choices: dict[tuple[int, torch.device], Float[Tensor, "lengths states symbols"]] = {}
 
     def _count_to(self, length: int) -> None:
-        while len(self.log_counts) <= length:
-            self.log_counts.append(self.log_counts[-1][self.machine.moves].logsumexp(-1))
+        if len(self.log_counts) <= length:
+            with _counting:
+                while len(self.log_counts) <= length:
+                    self.log_counts.append(self.log_counts[-1][self.machine.moves].logsumexp(-1))
 
     def log2_count(self, length: int) -> float:
         """The logarithm of the number of words of this length; minus infinity if there are none."""
@@ -69,10 +76,10 @@ class Walks:
 
     def choices(self, length: int, device: torch.device) -> Float[Tensor, "lengths states symbols"]:
         """Cumulative probabilities of the next symbol, indexed by the number of symbols after it."""
-        if device not in self._choices or len(self._choices[device]) < length:
+        if (length, device) not in self._choices:
             self._count_to(length)
-            self._choices[device] = self._cumulative(length).to(device)
-        return self._choices[device]
+            self._choices[length, device] = self._cumulative(length).to(device)
+        return self._choices[length, device]
 
     def _cumulative(self, length: int) -> Float[Tensor, "lengths states symbols"]:
         logs = torch.stack([counts[self.machine.moves] for counts in self.log_counts[:length]])
