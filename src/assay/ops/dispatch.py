@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -18,6 +19,7 @@ Backend = Literal["auto", "reference", "chunked", "cpu", "gpu"]
 BACKENDS = get_args(Backend)
 LIBRARIES = {"cpu": "numba", "gpu": "triton"}  # that the kernels of a backend are written with
 INSTALLED = {library: importlib.util.find_spec(library) is not None for library in LIBRARIES.values()}
+LONG = sys.maxsize  # a length from which every kernel is worth its while
 HEAD_LIMIT = 128  # the largest head size of the gpu kernels
 
 OPERATORS: dict[str, Operator] = {}
@@ -41,7 +43,8 @@ def call(operator: Operator, *arguments: Any, backend: Backend, **flags: bool | 
         name: first.new_zeros(checked.missing[name], dtype=state_dtype(first.dtype)) if x is None else x
         for name, x in inputs.items()
     }
-    outputs = _run(operator, backend_for(operator.name, backend, first.device, checked.size), tensors, flags)
+    chosen = backend_for(operator.name, backend, first.device, checked.size, checked.time)
+    outputs = _run(operator, chosen, tensors, flags)
     results = dict(zip(operator.outputs, outputs, strict=True))
     states = (
         results[name][:, :, -1].to(state_dtype(first.dtype)) if name == next(iter(results)) else results[name]
@@ -75,8 +78,9 @@ def _run(
 # -- the choice of a backend ---------------------------------------------------------------------------------------
 
 
-def backend_for(name: str, backend: Backend, device: torch.device, size: int = 1) -> str:
-    """The backend that an operator runs with on a device at a head size; BadInput if the requested one cannot run."""
+def backend_for(name: str, backend: Backend, device: torch.device, size: int = 1, time: int = LONG) -> str:
+    """The backend that an operator runs with on a device, at a head size and a length (without one, on long inputs);
+    BadInput if the requested one cannot run."""
     if backend not in BACKENDS:
         raise BadInput(f"unknown backend {backend!r}{suggestion(str(backend), BACKENDS)}")
     if backend != "auto":
@@ -86,7 +90,8 @@ def backend_for(name: str, backend: Backend, device: torch.device, size: int = 1
     operator = OPERATORS[name]
     kernel = "gpu" if device.type == "cuda" else device.type
     fuses = operator.fusible and torch.compiler.is_compiling()
-    if kernel in LIBRARIES and not fuses and not _problem(name, kernel, device, size):
+    short = time < operator.shortest.get(kernel, 1)
+    if kernel in LIBRARIES and not fuses and not short and not _problem(name, kernel, device, size):
         return kernel
     parallel = operator.chunked is not None and (operator.chunked_on_cpu or device.type != "cpu")
     return "chunked" if parallel else "reference"
