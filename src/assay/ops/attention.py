@@ -29,7 +29,7 @@ ATTENTION = define(
         attention_step,
         inputs={"q": "B H T D", "k": "B H S D", "v": "B H S D"},
         outputs={"o": "B H T D"},
-        kernels={"cpu": 1, "gpu": 1},
+        kernels={"cpu": 1, "gpu": 2},
         bounded="D",
         shortest={"cpu": 129},  # below, the cpu kernel gains little, and the reference keeps the bits of old records
         usual={"H": 4, "D": 16},

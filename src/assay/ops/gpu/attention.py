@@ -1,7 +1,7 @@
 """Causal softmax attention in tiles of queries and keys: no matrix of all pairs is ever in memory.
 
-The forward pass keeps the logarithm of every query's sum of exponentials, from which the backward pass computes the
-weights again. One kernel then adds up dq along the keys, another dk and dv along the queries; where the keys are a
+The forward pass keeps every query's largest score and its sum of exponentials relative to that, from which the backward
+pass computes the weights again (from their logarithm alone, large scores would lose digits). One kernel then adds up dq along the keys, another dk and dv along the queries; where the keys are a
 single tile, the second kernel finds dq as well. Tiles that lie entirely in the future are skipped.
 """
 
@@ -22,31 +22,30 @@ LOG2_E = tl.constexpr(math.log2(math.e))
 
 
 def outputs(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-    """o, and log2 of every query's sum of exponentials."""
-    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=state_dtype(q.dtype))
+    """o; and every query's peak, its largest exponent of two, and the total of its powers relative to that."""
+    peaks, totals = (q.new_empty(q.shape[:3], dtype=state_dtype(q.dtype)) for _ in range(2))
+    return torch.empty_like(q), peaks, totals
 
 
 def forward(outputs: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor) -> None:
-    o, log_sums = outputs
     options = _options(q, k) | _tiles("forward", q, k)
     tiles = triton.cdiv(q.shape[2], options["QUERIES"])
-    _forward[(tiles * len(q) * q.shape[1],)](q, k, v, o, log_sums, **options)
+    _forward[(tiles * len(q) * q.shape[1],)](q, k, v, *outputs, **options)
 
 
 def backward(
     outputs: tuple[Tensor, ...], grads: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor
 ) -> tuple[Tensor, ...]:
-    o, log_sums = outputs
     pairs = len(q) * q.shape[1]
-    dq, dk, dv, alongs = (torch.empty_like(x) for x in (q, k, v, log_sums))
+    dq, dk, dv, alongs = (torch.empty_like(x) for x in (q, k, v, outputs[1]))
     options = _options(q, k) | _tiles("keys", q, k)
     tiles = triton.cdiv(k.shape[2], options["KEYS"])
     if tiles > 1:
         queries = _options(q, k) | _tiles("queries", q, k)
         query_tiles = triton.cdiv(q.shape[2], queries["QUERIES"])
-        _query_gradients[(query_tiles * pairs,)](q, k, v, o, grads[0], log_sums, alongs, dq, **queries)
+        _query_gradients[(query_tiles * pairs,)](q, k, v, grads[0], *outputs, alongs, dq, **queries)
     _key_gradients[(tiles * pairs,)](
-        q, k, v, o, grads[0], log_sums, alongs, dq, dk, dv, **options, ONE_TILE=tiles == 1
+        q, k, v, grads[0], *outputs, alongs, dq, dk, dv, **options, ONE_TILE=tiles == 1
     )
     return dq, dk, dv
 
@@ -66,7 +65,16 @@ def _options(q: Tensor, k: Tensor) -> dict[str, Any]:
 
 def _tiles(kernel: str, q: Tensor, k: Tensor) -> dict[str, int]:
     """Queries and keys of a tile of scores, and the launch settings."""
-    return {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2}
+    size = padded(q.shape[-1], 16)
+    if q.dtype == torch.float64:
+        queries, keys, warps = (32, 32, 4) if size <= 32 else (16, 16, 4)
+    elif size <= 32:
+        queries, keys, warps = 64, 64, 4
+    elif size == 64:
+        queries, keys, warps = (32, 64, 4) if kernel == "keys" else (64, 32, 4)
+    else:
+        queries, keys, warps = {"forward": (32, 32, 4), "queries": (32, 64, 8), "keys": (32, 16, 4)}[kernel]
+    return {"QUERIES": queries, "KEYS": keys, "num_warps": warps, "num_stages": 1}
 
 
 @triton.jit
@@ -94,15 +102,12 @@ def _scores(a, b, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def _interleaved(i):
-    """Within eight numbers the order 0 4 1 5 2 6 3 7."""
-    return i // 8 * 8 + i % 8 // 2 + i % 2 * 4
-
-
-@triton.jit
-def _in_order(x):
-    """The columns of a matrix in their order, out of the interleaved one."""
-    return x.reshape(x.shape[0], x.shape[1] // 8, 4, 2).trans(0, 1, 3, 2).reshape(x.shape[0], x.shape[1])
+def _weigh(weights, x, acc, PRECISION: tl.constexpr):
+    """acc + weights x, summed in another order: the one in which the matrix units leave a product is not the one in
+    which they take their next operand, and to exchange columns between threads would take longer than the product."""
+    weights = weights.reshape(weights.shape[0], x.shape[0] // 8, 4, 2).trans(0, 1, 3, 2).reshape(weights.shape)
+    x = x.reshape(x.shape[0] // 8, 4, 2, x.shape[1]).trans(0, 2, 1, 3).reshape(x.shape)
+    return _dot(weights, x, acc, PRECISION)
 
 
 @triton.jit
@@ -143,18 +148,17 @@ def _attend(
     now = tl.maximum(largest, tl.max(scores, 1))
     weights = tl.exp2(scores * SCALE - (now * SCALE)[:, None])
     shrink = tl.exp2((largest - now) * SCALE)
-    acc = _dot(_in_order(weights), v, acc * shrink[:, None], PRECISION)
+    acc = _weigh(weights, v, acc * shrink[:, None], PRECISION)
     return acc, now, total * shrink + tl.sum(weights, 1)
 
 
 @triton.jit
 def _forward(
-    q_in, k_in, v_in, o_out, log_sums, T, S, D: tl.constexpr, SIZE: tl.constexpr,
+    q_in, k_in, v_in, o_out, peaks, totals, T, S, D: tl.constexpr, SIZE: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     pair, first, seen_by_all, seen = _query_tile(T, S, QUERIES, KEYS)
     t, s = first + tl.arange(0, QUERIES), tl.arange(0, KEYS)
-    mixed = _interleaved(s)
     query = S - T + t  # its place among the keys
     k_in += pair * S * D
     v_in += pair * S * D
@@ -163,46 +167,53 @@ def _forward(
     acc = tl.zeros([QUERIES, SIZE], REAL)
     largest, total = tl.full([QUERIES], float("-inf"), REAL), tl.zeros([QUERIES], REAL)
     for start in range(0, seen_by_all, KEYS):
-        k, v = _load(k_in, start + mixed, S, D, SIZE, REAL), _load(v_in, start + s, S, D, SIZE, REAL)
-        acc, largest, total = _attend(q, k, v, acc, largest, total, query, start + mixed, S, SCALE, False, PRECISION)
+        k, v = _load(k_in, start + s, S, D, SIZE, REAL), _load(v_in, start + s, S, D, SIZE, REAL)
+        acc, largest, total = _attend(q, k, v, acc, largest, total, query, start + s, S, SCALE, False, PRECISION)
     for start in range(seen_by_all, seen, KEYS):
-        k, v = _load(k_in, start + mixed, S, D, SIZE, REAL), _load(v_in, start + s, S, D, SIZE, REAL)
-        acc, largest, total = _attend(q, k, v, acc, largest, total, query, start + mixed, S, SCALE, True, PRECISION)
+        k, v = _load(k_in, start + s, S, D, SIZE, REAL), _load(v_in, start + s, S, D, SIZE, REAL)
+        acc, largest, total = _attend(q, k, v, acc, largest, total, query, start + s, S, SCALE, True, PRECISION)
     _store(o_out + pair * T * D, t, T, acc / total[:, None], D, SIZE)
-    tl.store(log_sums + pair * T + t, largest * SCALE + tl.log2(total), mask=t < T)
+    tl.store(peaks + pair * T + t, largest * SCALE, mask=t < T)
+    tl.store(totals + pair * T + t, total, mask=t < T)
+
+
+@triton.jit
+def _load_gradients(do_in, totals, t, T, D: tl.constexpr, SIZE: tl.constexpr, REAL: tl.constexpr):
+    """Output gradients divided by the totals, which would otherwise divide every weight."""
+    total = tl.load(totals + t, mask=t < T, other=1.0)
+    return _load(do_in, t, T, D, SIZE, REAL) / total[:, None]
 
 
 @triton.jit
 def _score_gradients(
-    a, b, da, db, log_sums, along, seen, SCALE: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr
+    a, b, da, db, peak, along, seen, SCALE: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
-    """The weights of a tile, and the gradients of its scores before their scale; both with their columns in order.
+    """The weights of a tile before they are divided, and the gradients of its scores before their scale.
 
     a and da are q and do, and b and db are k and v; or the other way round, for the transposed tile.
     """
-    weights = tl.exp2(_scores(a, b, PRECISION) * SCALE - log_sums)
+    weights = tl.exp2(_scores(a, b, PRECISION) * SCALE - peak)
     if MASKED:
         weights = tl.where(seen, weights, 0.0)
-    return _in_order(weights), _in_order(weights * (_scores(da, db, PRECISION) - along))
+    return weights, weights * (_scores(da, db, PRECISION) - along)
 
 
 @triton.jit
 def _add_keys(
-    dq, q, do, k_in, v_in, log_sum, along, query, start, S, D: tl.constexpr, SIZE: tl.constexpr, KEYS: tl.constexpr,
+    dq, q, do, k_in, v_in, peak, along, query, start, S, D: tl.constexpr, SIZE: tl.constexpr, KEYS: tl.constexpr,
     REAL: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The share of some keys in dq."""
     key = start + tl.arange(0, KEYS)
-    mixed = start + _interleaved(tl.arange(0, KEYS))
-    k, v = _load(k_in, mixed, S, D, SIZE, REAL), _load(v_in, mixed, S, D, SIZE, REAL)
-    causal = mixed[None, :] <= query
-    _, slope = _score_gradients(q, k, do, v, log_sum, along, causal, D**-0.5 * LOG2_E, MASKED, PRECISION)
-    return _dot(slope, _load(k_in, key, S, D, SIZE, REAL), dq, PRECISION)
+    k, v = _load(k_in, key, S, D, SIZE, REAL), _load(v_in, key, S, D, SIZE, REAL)
+    causal = key[None, :] <= query
+    _, slope = _score_gradients(q, k, do, v, peak, along, causal, D**-0.5 * LOG2_E, MASKED, PRECISION)
+    return _weigh(slope, k, dq, PRECISION)
 
 
 @triton.jit
 def _query_gradients(
-    q_in, k_in, v_in, o_in, do_in, log_sums, alongs, dq_out, T, S, D: tl.constexpr, SIZE: tl.constexpr,
+    q_in, k_in, v_in, do_in, o_in, peaks, totals, alongs, dq_out, T, S, D: tl.constexpr, SIZE: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of a tile of queries; and o . do, which the other kernel takes from here."""
@@ -212,45 +223,45 @@ def _query_gradients(
     k_in += pair * S * D
     v_in += pair * S * D
     q = _load(q_in + pair * T * D, t, T, D, SIZE, REAL)
-    do = _load(do_in + pair * T * D, t, T, D, SIZE, REAL)
+    do = _load_gradients(do_in + pair * T * D, totals + pair * T, t, T, D, SIZE, REAL)
     along = tl.sum(do * _load(o_in + pair * T * D, t, T, D, SIZE, REAL), 1)
     tl.store(alongs + pair * T + t, along, mask=t < T)
-    along, log_sum = along[:, None], tl.load(log_sums + pair * T + t, mask=t < T, other=0.0)[:, None]
+    along, peak = along[:, None], tl.load(peaks + pair * T + t, mask=t < T, other=0.0)[:, None]
     dq = tl.zeros([QUERIES, SIZE], REAL)
     for start in range(0, seen_by_all, KEYS):
-        dq = _add_keys(dq, q, do, k_in, v_in, log_sum, along, query, start, S, D, SIZE, KEYS, REAL, False, PRECISION)
+        dq = _add_keys(dq, q, do, k_in, v_in, peak, along, query, start, S, D, SIZE, KEYS, REAL, False, PRECISION)
     for start in range(seen_by_all, seen, KEYS):
-        dq = _add_keys(dq, q, do, k_in, v_in, log_sum, along, query, start, S, D, SIZE, KEYS, REAL, True, PRECISION)
+        dq = _add_keys(dq, q, do, k_in, v_in, peak, along, query, start, S, D, SIZE, KEYS, REAL, True, PRECISION)
     _store(dq_out + pair * T * D, t, T, dq * D**-0.5, D, SIZE)
 
 
 @triton.jit
 def _add_queries(
-    dk, dv, k, v, q_in, o_in, do_in, log_sums, alongs, dq_out, start, key, T, S, D: tl.constexpr, SIZE: tl.constexpr,
+    dk, dv, k, v, q_in, do_in, o_in, peaks, totals, alongs, dq_out, start, key, T, S, D: tl.constexpr, SIZE: tl.constexpr,
     QUERIES: tl.constexpr, REAL: tl.constexpr, ONE_TILE: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The share of some queries in dk and dv; the tile of scores is transposed, as the products need it."""
     t = start + tl.arange(0, QUERIES)
-    mixed = start + _interleaved(tl.arange(0, QUERIES))
-    q, do = _load(q_in, mixed, T, D, SIZE, REAL), _load(do_in, mixed, T, D, SIZE, REAL)
+    q, do = _load(q_in, t, T, D, SIZE, REAL), _load_gradients(do_in, totals, t, T, D, SIZE, REAL)
     if ONE_TILE:
-        along = tl.sum(do * _load(o_in, mixed, T, D, SIZE, REAL), 1)
+        along = tl.sum(do * _load(o_in, t, T, D, SIZE, REAL), 1)
     else:
-        along = tl.load(alongs + mixed, mask=mixed < T, other=0.0)
-    log_sum = tl.load(log_sums + mixed, mask=mixed < T, other=0.0)[None, :]
-    causal = key[:, None] <= (S - T + mixed)[None, :]
+        along = tl.load(alongs + t, mask=t < T, other=0.0)
+    peak = tl.load(peaks + t, mask=t < T, other=0.0)[None, :]
+    causal = key[:, None] <= (S - T + t)[None, :]
     SCALE: tl.constexpr = D**-0.5 * LOG2_E
-    weights, slope = _score_gradients(k, q, v, do, log_sum, along[None, :], causal, SCALE, MASKED, PRECISION)
+    weights, slope = _score_gradients(k, q, v, do, peak, along[None, :], causal, SCALE, MASKED, PRECISION)
     if ONE_TILE:
         dq = _dot(tl.trans(slope), k, tl.zeros([QUERIES, SIZE], REAL), PRECISION)
         _store(dq_out, t, T, dq * D**-0.5, D, SIZE)
-    dk = _dot(slope, _load(q_in, t, T, D, SIZE, REAL), dk, PRECISION)
-    return dk, _dot(weights, _load(do_in, t, T, D, SIZE, REAL), dv, PRECISION)
+    dk = _weigh(slope, q, dk, PRECISION)
+    return dk, _weigh(weights, do, dv, PRECISION)
 
 
 @triton.jit
 def _key_gradients(
-    q_in, k_in, v_in, o_in, do_in, log_sums, alongs, dq_out, dk_out, dv_out, T, S, D: tl.constexpr, SIZE: tl.constexpr,
+    q_in, k_in, v_in, do_in, o_in, peaks, totals, alongs, dq_out, dk_out, dv_out, T, S,
+    D: tl.constexpr, SIZE: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, REAL: tl.constexpr, PRECISION: tl.constexpr, ONE_TILE: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a tile of keys; if that is ONE_TILE of all keys, dq as well."""
@@ -261,7 +272,8 @@ def _key_gradients(
     o_in += pair * T * D
     do_in += pair * T * D
     dq_out += pair * T * D
-    log_sums += pair * T
+    peaks += pair * T
+    totals += pair * T
     alongs += pair * T
     k, v = _load(k_in + pair * S * D, key, S, D, SIZE, REAL), _load(v_in + pair * S * D, key, S, D, SIZE, REAL)
     dk, dv = tl.zeros([KEYS, SIZE], REAL), tl.zeros([KEYS, SIZE], REAL)
@@ -269,12 +281,12 @@ def _key_gradients(
     sees_all = tl.minimum(tl.cdiv(tl.maximum(first + KEYS - 1 - (S - T), 0), QUERIES) * QUERIES, T)
     for start in range(earliest, sees_all, QUERIES):
         dk, dv = _add_queries(
-            dk, dv, k, v, q_in, o_in, do_in, log_sums, alongs, dq_out, start, key, T, S,
+            dk, dv, k, v, q_in, do_in, o_in, peaks, totals, alongs, dq_out, start, key, T, S,
             D, SIZE, QUERIES, REAL, ONE_TILE, True, PRECISION,
         )  # fmt: skip
     for start in range(sees_all, T, QUERIES):
         dk, dv = _add_queries(
-            dk, dv, k, v, q_in, o_in, do_in, log_sums, alongs, dq_out, start, key, T, S,
+            dk, dv, k, v, q_in, do_in, o_in, peaks, totals, alongs, dq_out, start, key, T, S,
             D, SIZE, QUERIES, REAL, ONE_TILE, False, PRECISION,
         )  # fmt: skip
     _store(dk_out + pair * S * D, key, S, dk * D**-0.5, D, SIZE)
