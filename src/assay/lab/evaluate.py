@@ -11,13 +11,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from assay import ops
 from assay.lab.data import HeldOut, held_out
+from assay.models.attention import AttentionLayer
 from assay.models.causal import Causal
 from assay.record import LengthScore, Probing, Score, Verdict
 from assay.spec import RunSpec
 from assay.tasks.task import IGNORE
 
-# Tokens per forward pass; for a model whose state grows with its input, pairs of tokens.
+# Tokens per forward pass; for a model that may hold a number for every pair of tokens, pairs of tokens.
 CHUNK_TOKENS = {"cpu": 1 << 15, "cuda": 1 << 18}
 CHUNK_PAIRS = {"cpu": 1 << 23, "cuda": 1 << 26}
 COLLAPSED = 0.999  # the share of one answer from which a model counts as collapsed
@@ -41,9 +43,9 @@ def answers_of(logits: Float[Tensor, "*rows answers"]) -> Int[Tensor, "*rows"]:
 @torch.no_grad()
 def predict(model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None) -> Int[Tensor, "rows time"]:
     """The model's answer at every position."""
-    length, device = inputs.shape[1], inputs.device.type
-    grows = not isinstance(model, Causal) or model.state_floats(2) > model.state_floats(1)
-    rows = max(1, CHUNK_PAIRS[device] // length**2 if grows else CHUNK_TOKENS[device] // length)
+    length, device = inputs.shape[1], inputs.device
+    pairs = _may_hold_pairs(model, length, device)
+    rows = max(1, CHUNK_PAIRS[device.type] // length**2 if pairs else CHUNK_TOKENS[device.type] // length)
     answers = []
     model.eval()
     try:
@@ -53,6 +55,15 @@ def predict(model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None) 
     finally:
         model.train()
     return torch.cat(answers)
+
+
+def _may_hold_pairs(model: nn.Module, length: int, device: torch.device) -> bool:
+    """Whether a forward pass may hold a number for every pair of tokens: if a state grows, but for fused attention."""
+    if not isinstance(model, Causal):
+        return True
+    layers = [layer for layer in model.modules() if isinstance(layer, AttentionLayer)]
+    fused = [ops.backend_for(layer.operator, "auto", device, layer.dim, length) != "reference" for layer in layers]
+    return model.state_floats(2) > model.state_floats(1) and not (layers and all(fused))
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def _results(
         "solved_at": member.solved_at,
         "curve": tuple(member.curve),
         "parameters": sum(p.numel() for p in model.parameters()),
-        "backend": backends(model),
+        "backend": backends(model, spec.training.lengths[1]),
     }
     longest = max(bin_.high for bin_ in spec.testing.bins)
     if isinstance(model, Causal):
@@ -175,12 +175,13 @@ def _results(
     }
 
 
-def backends(model: nn.Module) -> dict[str, str]:
-    """The implementation that each operator of a model runs with."""
+def backends(model: nn.Module, time: int) -> dict[str, str]:
+    """The implementation that each operator of a model runs with on inputs of a length."""
     layers = [m for m in model.modules() if getattr(m, "operator", "")]
     device = next(model.parameters()).device
     sizes = {str(layer.operator): int(getattr(layer, "dim", 1)) for layer in layers}
-    return {name: ops.backend_for(name, "auto", device, size) for name, size in sizes.items()} or {"model": "torch"}
+    chosen = {name: ops.backend_for(name, "auto", device, size, time) for name, size in sizes.items()}
+    return chosen or {"model": "torch"}
 
 
 @contextmanager

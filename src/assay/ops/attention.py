@@ -15,7 +15,9 @@ def causal_scores(q: Tensor, k: Tensor) -> Tensor:
     """q k^T / sqrt(dim) [batch, heads, time, source], -inf at future positions; the last query is at the last key."""
     time, source = q.shape[2], k.shape[2]
     positions = torch.arange(source, device=q.device)
-    return (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(positions > positions[source - time :, None], -torch.inf)
+    future = positions > positions[source - time :, None]
+    scores: Tensor = q @ k.mT * q.shape[-1] ** -0.5
+    return scores.masked_fill(future, -torch.inf)
 
 
 def attention_step(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor]:

@@ -34,8 +34,8 @@ class TensorMeta(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The result of a check: the largest head size that the gpu kernels bound, the time with its past, and the shapes of
-    the missing states."""
+    """The result of a check: the largest head size that the gpu kernels bound, the length with the past, and the
+    shapes of the missing states."""
 
     size: int
     time: int
@@ -147,9 +147,9 @@ class Operator:
                 axes = axis_names(self.inputs[name])
                 raise BadInput(f"{self.name}: {name} has shape {shape}; expected {expected} ({axes})")
         if sizes.get("S", sizes["T"]) < sizes["T"]:
-            longest, source = (next(n for n, axes in self.inputs.items() if axis in axes) for axis in "TS")
-            expected = f"at least {sizes['T']} positions, the time of {longest}"
-            raise BadInput(f"{self.name}: {source} has {sizes['S']} positions; expected {expected}")
+            queries, keys = (next(name for name, axes in self.inputs.items() if axis in axes) for axis in "TS")
+            least = f"at least {sizes['T']}, the time of {queries}"
+            raise BadInput(f"{self.name}: {keys} has {sizes['S']} positions; expected {least}")
         if sizes["B"] % sizes.get("G", 1):
             raise BadInput(f"{self.name}: a batch of {sizes['B']} is not a multiple of {sizes['G']} groups")
         (first, reference), *others = present.items()
