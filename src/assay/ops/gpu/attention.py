@@ -3,7 +3,7 @@
 The forward pass keeps every query's largest score and its weight, from which the backward pass computes the weights
 again (from the logarithm of their sum alone, large scores would lose digits). One kernel then adds up dq along the
 keys, another dk and dv along the queries. Tiles that lie entirely in the future are skipped; those that all queries of
-a tile see need no mask. The next tile is loaded before the products of a tile.
+a tile see need no mask.
 """
 
 from __future__ import annotations
@@ -20,6 +20,14 @@ from assay.ops.gpu.common import padded, precision, state_type
 from assay.ops.operator import state_dtype
 
 LOG2_E = tl.constexpr(math.log2(math.e))
+# By head size: queries and keys of a tile, warps, and registers of a thread, as they were fastest on an H200. Small
+# tiles win, in few registers: then more programs run at once, and hide each other's waits.
+TILES = {
+    16: {"forward": (64, 32, 4, 128), "queries": (64, 32, 4, 128), "keys": (32, 64, 4, 128)},
+    32: {"forward": (64, 32, 4, 128), "queries": (64, 32, 4, 128), "keys": (32, 64, 4, 168)},
+    64: {"forward": (64, 64, 4, 255), "queries": (64, 32, 4, 255), "keys": (32, 64, 4, 255)},
+    128: {"forward": (32, 32, 4, 255), "queries": (32, 64, 8, 255), "keys": (32, 16, 4, 255)},
+}
 
 
 def outputs(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
@@ -57,18 +65,14 @@ def _options(kernel: str, q: Tensor, k: Tensor) -> dict[str, Any]:
 
 
 def _tiles(kernel: str, q: Tensor) -> dict[str, int]:
-    """Queries and keys of a tile, and the launch settings, as they were fastest on an H200.
-
-    Small tiles win: they need few registers, so that more programs hide each other's waits.
-    """
+    """Queries and keys of a tile, and the launch settings."""
     size = padded(q.shape[-1], 16)
     if q.dtype == torch.float64:
-        queries, keys, warps = (32, 32, 4) if size <= 32 else (16, 16, 4)
-    elif size <= 64:
-        queries, keys, warps = (32, 64, 4) if kernel == "keys" else (64, 32, 4)
+        queries, keys, warps, registers = (32, 32, 4, 255) if size <= 32 else (16, 16, 4, 255)
     else:
-        queries, keys, warps = {"forward": (32, 32, 4), "queries": (32, 64, 8), "keys": (32, 16, 4)}[kernel]
-    return {"QUERIES": queries, "KEYS": keys, "num_warps": warps, "num_stages": 1}
+        queries, keys, warps, registers = TILES[size][kernel]
+    limit = {"maxnreg": registers} if registers < 255 else {}
+    return {"QUERIES": queries, "KEYS": keys, "num_warps": warps, "num_stages": 1} | limit
 
 
 @triton.jit
@@ -164,17 +168,12 @@ def _forward(
     q = _load(q_in + pair * T * D, t, T, D, SIZE, REAL)
     o = tl.zeros([QUERIES, SIZE], REAL)
     largest, total = tl.full([QUERIES], float("-inf"), REAL), tl.zeros([QUERIES], REAL)
-    k, v = _load(k_in, s, S, D, SIZE, REAL), _load(v_in, s, S, D, SIZE, REAL)
     for start in range(0, seen_by_all, KEYS):
-        after = start + KEYS + s
-        next_k, next_v = _load(k_in, after, S, D, SIZE, REAL), _load(v_in, after, S, D, SIZE, REAL)
+        k, v = _load(k_in, start + s, S, D, SIZE, REAL), _load(v_in, start + s, S, D, SIZE, REAL)
         o, largest, total = _attend(q, k, v, o, largest, total, query, start + s, SCALE, False, PRECISION)
-        k, v = next_k, next_v
     for start in range(seen_by_all, seen, KEYS):
-        after = start + KEYS + s
-        next_k, next_v = _load(k_in, after, S, D, SIZE, REAL), _load(v_in, after, S, D, SIZE, REAL)
+        k, v = _load(k_in, start + s, S, D, SIZE, REAL), _load(v_in, start + s, S, D, SIZE, REAL)
         o, largest, total = _attend(q, k, v, o, largest, total, query, start + s, SCALE, True, PRECISION)
-        k, v = next_k, next_v
     top = 1.0 / total
     _store(o_out + pair * T * D, t, T, o * top[:, None], D, SIZE)
     tl.store(peaks + pair * T + t, largest * SCALE, mask=t < T)
@@ -222,20 +221,15 @@ def _query_gradients(
     tl.store(alongs + at + t, along, mask=t < T)
     peak, along = tl.load(peaks + at + t, mask=t < T, other=0.0)[:, None], along[:, None]
     dq = tl.zeros([QUERIES, SIZE], REAL)
-    k, v = _load(k_in, s, S, D, SIZE, REAL), _load(v_in, s, S, D, SIZE, REAL)
     for start in range(0, seen_by_all, KEYS):
-        after = start + KEYS + s
-        next_k, next_v = _load(k_in, after, S, D, SIZE, REAL), _load(v_in, after, S, D, SIZE, REAL)
+        k, v = _load(k_in, start + s, S, D, SIZE, REAL), _load(v_in, start + s, S, D, SIZE, REAL)
         _, slope = _score_gradients(q, k, do, v, peak, along, query, SCALE, False, PRECISION)
         dq += _weigh(slope, k, PRECISION)
-        k, v = next_k, next_v
     for start in range(seen_by_all, seen, KEYS):
-        after = start + KEYS + s
-        next_k, next_v = _load(k_in, after, S, D, SIZE, REAL), _load(v_in, after, S, D, SIZE, REAL)
+        k, v = _load(k_in, start + s, S, D, SIZE, REAL), _load(v_in, start + s, S, D, SIZE, REAL)
         causal = (start + s)[None, :] <= query
         _, slope = _score_gradients(q, k, do, v, peak, along, causal, SCALE, True, PRECISION)
         dq += _weigh(slope, k, PRECISION)
-        k, v = next_k, next_v
     _store(dq_out + at * D, t, T, dq * D**-0.5, D, SIZE)
 
 
@@ -258,26 +252,22 @@ def _key_gradients(
     dk, dv = tl.zeros([KEYS, SIZE], REAL), tl.zeros([KEYS, SIZE], REAL)
     earliest = tl.maximum(first - past, 0) // QUERIES * QUERIES  # no query before sees a key of the tile
     sees_all = tl.minimum(tl.cdiv(tl.maximum(first + KEYS - 1 - past, 0), QUERIES) * QUERIES, T)
-    t = earliest + i
-    q, do = _load(q_in, t, T, D, SIZE, REAL), _load_gradients(do_in, tops, t, T, D, SIZE, REAL)
     for start in range(earliest, sees_all, QUERIES):
-        t, after = start + i, start + QUERIES + i
-        next_q, next_do = _load(q_in, after, T, D, SIZE, REAL), _load_gradients(do_in, tops, after, T, D, SIZE, REAL)
+        t = start + i
+        q, do = _load(q_in, t, T, D, SIZE, REAL), _load_gradients(do_in, tops, t, T, D, SIZE, REAL)
         peak = tl.load(peaks + t, mask=t < T, other=0.0)[None, :]
         along = tl.load(alongs + t, mask=t < T, other=0.0)[None, :]
         causal = s[:, None] <= (past + t)[None, :]
         weights, slope = _score_gradients(k, q, v, do, peak, along, causal, SCALE, True, PRECISION)
         dk += _weigh(slope, q, PRECISION)
         dv += _weigh(weights, do, PRECISION)
-        q, do = next_q, next_do
     for start in range(sees_all, T, QUERIES):
-        t, after = start + i, start + QUERIES + i
-        next_q, next_do = _load(q_in, after, T, D, SIZE, REAL), _load_gradients(do_in, tops, after, T, D, SIZE, REAL)
+        t = start + i
+        q, do = _load(q_in, t, T, D, SIZE, REAL), _load_gradients(do_in, tops, t, T, D, SIZE, REAL)
         peak = tl.load(peaks + t, mask=t < T, other=0.0)[None, :]
         along = tl.load(alongs + t, mask=t < T, other=0.0)[None, :]
         weights, slope = _score_gradients(k, q, v, do, peak, along, along, SCALE, False, PRECISION)
         dk += _weigh(slope, q, PRECISION)
         dv += _weigh(weights, do, PRECISION)
-        q, do = next_q, next_do
     _store(dk_out + pair * S * D, s, S, dk * D**-0.5, D, SIZE)
     _store(dv_out + pair * S * D, s, S, dv, D, SIZE)
