@@ -33,7 +33,7 @@ ATTENTION = define(
         outputs={"o": "B H T D"},
         kernels={"cpu": 1, "gpu": 2},
         bounded="D",
-        shortest={"cpu": 129},  # below, the cpu kernel gains little, and the reference keeps the bits of old records
+        shortest={"cpu": 129},  # where it is 1.8 times as fast (4 times at 400); below, old records keep their bits
         usual={"H": 4, "D": 16},
     )
 )
