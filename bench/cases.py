@@ -32,7 +32,7 @@ class Case:
         """By the letters of the axes. An operator without an axis for the states has them in its head size."""
         separate = any("N" in axes.split() for axes in self.operator.inputs.values())
         d = self.size if separate else self.size * max(1, self.states)
-        axes = {"B": self.rows * self.members, "G": self.members, "H": self.heads, "T": self.time}
+        axes = {"B": self.rows * self.members, "G": self.members, "H": self.heads, "T": self.time, "S": self.time}
         return axes | {"K": d, "V": d, "D": d, "O": d, "N": self.states}
 
     @property
@@ -67,10 +67,11 @@ def usual_case(operator: Operator) -> Case:
 
 
 CASES = [usual_case(operator) for operator in OPERATORS.values()]
-STATELESS = [case for case in CASES if not case.operator.states]
+SOFTMAX = [case for case in CASES if case.op == "attention"]
+STATELESS = [case for case in CASES if not case.operator.states and case not in SOFTMAX]
 ATTENTION = [case for case in CASES if case.operator.chunked and "K" in case.operator.bounded]
-FAST = [case for case in CASES if case.heads > 1 and case not in ATTENTION]
-SINGLE = [case for case in CASES if case not in STATELESS + ATTENTION + FAST]
+FAST = [case for case in CASES if case.heads > 1 and case not in ATTENTION + SOFTMAX]
+SINGLE = [case for case in CASES if case not in SOFTMAX + STATELESS + ATTENTION + FAST]
 
 
 def quick() -> list[Case]:
@@ -101,7 +102,14 @@ def usual(cuda: bool) -> list[Case]:
         for length in (50, 100)
         for count in members
     ]
+    softmax = [
+        replace(case, time=length, size=size, members=count)
+        for case in SOFTMAX
+        for size in (16, 64)
+        for length in (50, 400, 1600)
+        for count in ((1, 16) if cuda and size * length <= 6400 else (1,))
+    ]
     stateless = [
         replace(case, size=size, members=count) for case in STATELESS for size in (64, 128, 256) for count in members
     ]
-    return fast + populations + attention + stateless
+    return fast + populations + attention + softmax + stateless

@@ -22,6 +22,8 @@ from assay.lab.evaluate import (
 )
 from assay.lab.stacking import build_module
 from assay.lab.stepping import answers_by_step, is_stepwise
+from assay.models import named_model
+from assay.rng import Rng
 from assay.spec import run_spec
 from assay.tasks import named_task
 from assay.tasks.task import IGNORE, Batch, Bin, Task
@@ -107,6 +109,21 @@ def test_logits_that_are_not_numbers_are_never_right():
 
     assert (predict(Broken(SPEC.task, 10_000), torch.ones(3, 5, dtype=torch.int64)) == -1).all()
     assert evaluate(Broken(SPEC.task, 10_000), SPEC, CPU)[0][0].answers == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "length", "rows"), [("transformer", 128, 512), ("transformer", 256, 128), ("lstm", 128, 256)]
+)
+def test_rows_of_a_chunk_follow_what_the_model_holds(model: str, length: int, rows: int):
+    """A number for every pair of tokens, or a fixed number for every token."""
+    chunks: list[int] = []
+    with torch.no_grad():
+        predict(
+            named_model(model, width=8, layers=1).build(2, 0, 2, Rng.seeded(0)),
+            torch.ones(rows + 1, length, dtype=torch.int64),
+            chunks.append,
+        )
+    assert chunks == [rows, 1]
 
 
 def test_rows_are_chunked_without_a_change():

@@ -25,8 +25,8 @@ from assay.lab.population import Population
 from assay.lab.status import Status
 from assay.models.skeleton import Foreign
 from assay.record import Record
-from assay.store import Store
 from assay.spec import RunSpec, run_spec
+from assay.store import Store
 
 CPU = torch.device("cpu")
 TIMEOUT = 60.0

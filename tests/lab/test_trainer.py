@@ -469,6 +469,13 @@ def test_the_memory_that_is_traced_is_the_memory_that_is_held(model: str):
     assert two + 2 * (four - two) == pytest.approx(predicted, rel=0.01), "memory is a line"
 
 
+def test_memory_of_attention_grows_with_the_length_and_not_with_its_square():
+    short, long = (
+        step_bytes(run_spec("parity", "transformer", training={"lengths": [2, high]}), 2, CPU) for high in (256, 1024)
+    )
+    assert long < 4.5 * short
+
+
 def test_a_module_that_cannot_be_built_is_a_failure_of_each():
     records = execute_group([run(0, model=Foreign.of(Unbuildable)), run(1, model=Foreign.of(Unbuildable))], CPU)
     assert [r.error for r in records] == ["RuntimeError: no"] * 2

@@ -47,7 +47,7 @@ class Case:
     def draw(self, time: int, batch: int = 2, groups: int = 1, seed: int = 0, **sizes: int) -> Parts:
         """Typical sequences, weights and initial states."""
         rng = torch.Generator().manual_seed(seed)
-        inputs = self.operator.draw(SIZES | {"B": batch, "G": groups, "T": time} | sizes, rng, self.dtype)
+        inputs = self.operator.draw(SIZES | {"B": batch, "G": groups, "T": time, "S": time} | sizes, rng, self.dtype)
         sequences, weights = self.operator.sequences, self.operator.weights
         states = [x for name, x in inputs.items() if name not in sequences + weights]
         return [inputs[name] for name in sequences], [inputs[name] for name in weights], states

@@ -24,7 +24,7 @@ from .cases import CASES, OPERATORS, Parts, installed
 
 CPU, CUDA, OTHER = torch.device("cpu"), torch.device("cuda"), torch.device("mps")
 INPUT, WEIGHT, STATE = range(3)
-SAMPLE = ["retention", "recurrent_delta", "srwm", "gru", "selective_scan", "affine"]
+SAMPLE = ["attention", "retention", "recurrent_delta", "srwm", "gru", "selective_scan", "affine"]
 arguments_of_sample = pytest.mark.parametrize(
     ("name", "argument"),
     [(name, argument) for name in SAMPLE for argument in OPERATORS[name].inputs],
@@ -153,6 +153,11 @@ def test_a_letter_that_is_not_a_part_of_the_matrix():
         ops.srwm(x, (W_y, W_q, W_k, w_b), fixed="qz")
 
 
+def test_fewer_keys_than_queries():
+    parts = CASES["attention"].draw(3, S=2)
+    assert complaint("attention", parts) == "attention: k has 2 positions; expected at least 3, the time of q"
+
+
 # -- dtypes and devices --------------------------------------------------------------------------------------------
 
 
@@ -252,6 +257,19 @@ def test_auto_takes_the_kernel_where_it_is_faster(name: str, monkeypatch: pytest
         kernel.reset_mock()
         CASES[name].run(CASES[name].draw(time, V=size), "auto")
         assert kernel.call_count == (backend == "cpu")
+
+
+def test_auto_on_short_inputs(monkeypatch: pytest.MonkeyPatch):
+    """Attention on a CPU: up to 128 positions, the past included, by the plain operations."""
+    monkeypatch.setattr(dispatch, "is_installed", lambda library: True)
+    assert [ops.backend_for("attention", "auto", CPU, 16, time) for time in (128, 129)] == ["reference", "cpu"]
+    assert ops.backend_for("attention", "auto", CUDA, 16, 1) == "gpu"
+    assert ops.backend_for("attention", "cpu", CPU, 16, 1) == "cpu"
+    kernel = Mock(wraps=KERNELS["attention", "cpu"])
+    monkeypatch.setitem(KERNELS, ("attention", "cpu"), kernel)
+    for source, calls in ((128, 0), (129, 1)):
+        CASES["attention"].run(CASES["attention"].draw(2, S=source), "auto")
+        assert kernel.call_count == calls
 
 
 @pytest.mark.parametrize("name", [pytest.param("elman", marks=installed("cpu"))])

@@ -33,6 +33,15 @@ def softmax(x: Array) -> Any:
     return np.exp(x) / np.exp(x).sum()
 
 
+def attention(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    q, k, v = x
+    past, o = len(k) - len(q), []
+    for t in range(len(q)):
+        weights = softmax(np.array([q[t] @ k[j] / len(q[t]) ** 0.5 for j in range(past + t + 1)]))
+        o.append(sum(weights[j] * v[j] for j in range(past + t + 1)))
+    return (np.array(o),)
+
+
 def linear_attention(x: list[Array], w: list[Array], s: list[Array], decay: float = 1.0) -> tuple[Array, ...]:
     (q, k, v), W, o = x, s[0].copy(), []
     for t in range(len(q)):
@@ -163,6 +172,7 @@ def layer_norm(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, .
 
 
 EQUATIONS: dict[str, Callable[..., tuple[Array, ...]]] = {
+    "attention": attention,
     "linear_attention": linear_attention,
     "retention": retention,
     "delta_rule": delta_rule,

@@ -58,6 +58,9 @@ def settings(case: Case, backend: str) -> dict[str, Sizes]:
         sizes |= {"time=70-rows=140": {"time": 70, "batch": 140, "K": 16, "V": 16}} if ON_GPU else {}
     if case.name in ("srwm", "recurrent_delta") and backend == "gpu":  # sixteen lanes in float32
         sizes |= {"size=12": {"time": 3, "batch": 3, "H": 1, "K": 12, "V": 9, "D": 12}}
+    if "S" in case.axes:  # several tiles, the last of one step, with a past and without
+        sizes |= {"time=70-past=59": {"time": 70, **batch, "S": 129}, "time=1-past=64": {"time": 1, **batch, "S": 65}}
+        sizes |= {"time=129-size=64": {"time": 129, **batch, "D": 64}, "size=128": {"time": 65, **batch, "D": 128}}
     if "N" in case.axes:
         sizes |= {f"states={n}": {"time": 3, **groups, "N": n} for n in HEAD_SIZES[backend]}
     if "O" in case.axes:  # several tiles of rows, of a weight that is kept or streamed, and of its columns

@@ -47,12 +47,13 @@ def transformer() -> Model:
 def test_softmax_is_the_default_and_no_part_of_a_description():
     model = transformer()
     layers = [layer for layer in model.modules() if isinstance(layer, AttentionLayer)]
-    assert [layer.weighting for layer in layers] == [attention.softmax] * 2
+    assert [layer.weighting for layer in layers] == [None] * 2
     assert set(Attention().plain()) == {"kind", "version", "heads", "bias", "rotary"}
     x = torch.tensor([[1, 2, 0, 1]])
     hard = exchanged(model, [attention.hard] * 2)
-    assert layers[0].weighting is attention.softmax
+    assert layers[0].weighting is None
     assert not torch.equal(hard(x)[0], model(x)[0])
+    assert torch.equal(exchanged(model, [attention.softmax] * 2)(x)[0], model(x)[0])
 
 
 @pytest.fixture

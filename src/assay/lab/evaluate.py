@@ -11,14 +11,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from assay import ops
 from assay.lab.data import HeldOut, held_out
 from assay.lab.stepping import answers_by_step, is_stepwise, rows_of_a_pass
+from assay.models.attention import AttentionLayer
 from assay.models.causal import Causal
 from assay.record import LengthScore, Probing, Score, Verdict
 from assay.spec import RunSpec
 from assay.tasks.task import IGNORE, PAD
 
-# Tokens per forward pass; for a model whose state grows with its input, pairs of tokens.
+# Tokens per forward pass; for a model that may hold a number for every pair of tokens, pairs of tokens.
 CHUNK_TOKENS = {"cpu": 1 << 15, "cuda": 1 << 18}
 CHUNK_PAIRS = {"cpu": 1 << 23, "cuda": 1 << 26}
 COLLAPSED = 0.999  # the share of one answer from which a model counts as collapsed
@@ -57,11 +59,20 @@ def predict(model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None) 
 
 
 def _rows_of_a_pass(model: nn.Module, inputs: Tensor) -> int:
-    length, device = inputs.shape[1], inputs.device.type
+    length, device = inputs.shape[1], inputs.device
     if inputs.is_cuda and is_stepwise(model):
         return rows_of_a_pass(model)
-    grows = not isinstance(model, Causal) or model.state_floats(2) > model.state_floats(1)
-    return max(1, CHUNK_PAIRS[device] // length**2 if grows else CHUNK_TOKENS[device] // length)
+    pairs = _may_hold_pairs(model, length, device)
+    return max(1, CHUNK_PAIRS[device.type] // length**2 if pairs else CHUNK_TOKENS[device.type] // length)
+
+
+def _may_hold_pairs(model: nn.Module, length: int, device: torch.device) -> bool:
+    """Whether a forward pass may hold a number for every pair of tokens: if a state grows, but for fused attention."""
+    if not isinstance(model, Causal):
+        return True
+    layers = [layer for layer in model.modules() if isinstance(layer, AttentionLayer)]
+    fused = [ops.backend_for(layer.operator, "auto", device, layer.dim, length) != "reference" for layer in layers]
+    return model.state_floats(2) > model.state_floats(1) and not (layers and all(fused))
 
 
 def predict_sets(

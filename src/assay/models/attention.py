@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from assay import ops
 from assay.models import initial
 from assay.models.causal import State
 from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
 from assay.models.positions import rotate
-from assay.ops import Backend
 from assay.rng import Rng
 
 Scores = Float[Tensor, "batch heads time past"]  # -inf at future positions
@@ -75,11 +75,13 @@ class Attention(HeadedMixer):
 
 
 class AttentionLayer(MixerLayer):
-    """`weighting` can be replaced in a built model, to test whether a construction depends on softmax."""
+    """A `weighting` replaces softmax in a built model, to test whether a construction depends on it."""
+
+    operator: ClassVar[str] = "attention"
 
     def __init__(self, description: Attention, width: int, rng: Rng) -> None:
         super().__init__()
-        self.weighting: Weighting = softmax
+        self.weighting: Weighting | None = None
         self.heads, self.rotary, self.dim = description.heads, description.rotary, width // description.heads
         self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=description.bias)
         self.out = initial.linear(rng.child("out"), width, width, bias=description.bias)
@@ -87,19 +89,20 @@ class AttentionLayer(MixerLayer):
     def initial_state(self, batch: int) -> State:
         return self.zeros(batch, self.heads, 0, self.dim), self.zeros(batch, self.heads, 0, self.dim)
 
-    def mix(self, x: Tensor, state: State, backend: Backend) -> tuple[Tensor, State]:
+    def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         past_k, past_v = state
         q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
         past = past_k.shape[2]
-        positions = torch.arange(past, past + x.shape[1], device=x.device)
         if self.rotary:
+            positions = torch.arange(past, past + x.shape[1], device=x.device)
             q, k = rotate(q, positions), rotate(k, positions)
         if past:
             k, v = torch.cat([past_k, k], dim=2), torch.cat([past_v, v], dim=2)
-        future = torch.arange(k.shape[2], device=x.device) > positions[:, None]
-        # Not PyTorch's fused attention, because its backward has no vmap rule.
-        scores = (q @ k.mT * self.dim**-0.5).masked_fill(future, -torch.inf)
-        return self.out(join_heads(self.weighting(scores) @ v)), (k, v)
+        if self.weighting is None:
+            o = ops.attention(q, k, v, backend=backend)
+        else:
+            o = self.weighting(ops.causal_scores(q, k)) @ v
+        return self.out(join_heads(o)), (k, v)
 
     def state_floats(self, length: int) -> int:
         return 2 * length * self.heads * self.dim

@@ -9,6 +9,7 @@ plain step at every moment; `backend_for` says which. float32 and float64; bfloa
 
 from __future__ import annotations
 
+from assay.ops.attention import *  # noqa: F403
 from assay.ops.dispatch import BACKENDS as BACKENDS
 from assay.ops.dispatch import FUSIONS as FUSIONS
 from assay.ops.dispatch import OPERATORS as OPERATORS

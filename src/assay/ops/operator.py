@@ -1,7 +1,8 @@
 """What an operator is: a step, axes of inputs and outputs, and flags. Checks and the reference follow from these.
 
-An axis is a letter: B batch, G groups, H heads, T time, K key, V value, D head size, O output size, N states; 3D+1 is a
-sum of them. An input with T is a sequence, one with G a weight (the rows of a group share it), any other a state.
+An axis is a letter: B batch, G groups, H heads, T time, S past and time, K key, V value, D head size, O output size, N
+states; 3D+1 is a sum of them. An input with T or S is a sequence, one with G a weight (the rows of a group share it),
+any other a state.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from assay.description import BadInput
 from assay.ops.products import per_row
 
 AXES = {"B": "batch", "G": "groups", "H": "heads", "T": "time", "K": "key", "V": "value", "D": "dim"}
-AXES |= {"O": "out", "N": "state"}
+AXES |= {"O": "out", "N": "state", "S": "past + time"}
 Tensors = tuple[Tensor, ...]
 Flag = bool | int | str
 Flags = Mapping[str, Flag]
@@ -34,8 +35,8 @@ class TensorMeta(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The result of a check: the largest head size that the gpu kernels bound, the time, and the shapes of the missing
-    states."""
+    """The result of a check: the largest head size that the gpu kernels bound, the length with the past, and the
+    shapes of the missing states."""
 
     size: int
     time: int
@@ -82,7 +83,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         weights = tuple(name for name, axes in self.inputs.items() if axes[0] == "G")
-        sequences = tuple(name for name, axes in self.inputs.items() if "T" in axes.split())
+        sequences = tuple(name for name, axes in self.inputs.items() if {"T", "S"} & {*axes.split()})
         carried = (name for name in self.inputs if name not in weights + sequences or name in self.outputs)
         names = {part: bundle for bundle, parts in self.bundles.items() for part in parts}
         arguments = tuple(dict.fromkeys(names.get(name, name) for name in self.inputs))
@@ -148,6 +149,10 @@ class Operator:
             if shape != expected:
                 axes = axis_names(self.inputs[name])
                 raise BadInput(f"{self.name}: {name} has shape {shape}; expected {expected} ({axes})")
+        if sizes.get("S", sizes["T"]) < sizes["T"]:
+            queries, keys = (next(name for name, axes in self.inputs.items() if axis in axes) for axis in "TS")
+            least = f"at least {sizes['T']}, the time of {queries}"
+            raise BadInput(f"{self.name}: {keys} has {sizes['S']} positions; expected {least}")
         if sizes["B"] % sizes.get("G", 1):
             raise BadInput(f"{self.name}: a batch of {sizes['B']} is not a multiple of {sizes['G']} groups")
         (first, reference), *others = present.items()
@@ -157,7 +162,7 @@ class Operator:
         self._check_dtypes(present)
         missing = {name: shape_of(self.inputs[name], sizes) for name in inputs if name not in present}
         size = max([1, *(sizes[axis] for axis in self.bounded)])
-        return Checked(size, sizes["T"], missing)
+        return Checked(size, sizes.get("S", sizes["T"]), missing)
 
     def _bind(self, name: str, shape: list[int], axes: list[str], sizes: dict[str, int]) -> None:
         """Note the size of every axis that is a single letter, where no input before had it."""
