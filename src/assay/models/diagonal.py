@@ -49,8 +49,7 @@ class DiagonalSsmLayer(MixerLayer):
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         L = torch.complex(-self.log_decay.exp(), self.frequency)
         a = torch.exp(self.log_dt.exp()[:, None] * L)
-        b = (a - 1) / L * x[:, None, :, :, None]
-        h, state = ops.diagonal_scan(a[None, None, None], b, state, backend=backend)
-        C = torch.view_as_complex(self.C)
-        y = 2 * (h[:, 0] * C).sum(-1).real + self.D * x
-        return F.glu(self.out(F.gelu(y))), state
+        weights = torch.view_as_real(a), torch.view_as_real((a - 1) / L), self.C, self.D
+        shared = (weight[None, None] for weight in weights)
+        y, h = ops.diagonal_scan(x[:, None], *shared, torch.view_as_real(state), backend=backend)
+        return F.glu(self.out(F.gelu(y[:, 0]))), torch.view_as_complex(h)

@@ -7,9 +7,10 @@ operator up to rounding.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from assay.ops.products import per_row
+from assay.ops.products import as_complex, per_row
 
 CHUNK = 64
 
@@ -57,23 +58,36 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, W: Tensor) -> tupl
     return torch.cat(outputs, dim=2), W
 
 
-def diagonal_scan(a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor]:
-    """All h_t = a_t h_{t-1} + b_t of a chunk by doubling: after round r every entry covers the last 2^r steps."""
+def diagonal_scan(u: Tensor, a: Tensor, b: Tensor, C: Tensor, D: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """y_i = 2 Re(C a^(i+1) h) + sum_{j<=i} K_{i-j} u_j with the kernel K_l = 2 Re sum(C b a^l), to which D adds at 0."""
+    groups, heads, dim = D.shape
+    chunk = min(CHUNK, u.shape[2])
+    a, b, C = as_complex(a), as_complex(b), as_complex(C)
+    powers = torch.ones_like(a)[..., None]
+    while powers.shape[-1] <= chunk:  # doubling: a^0 to a^(2n-1) from a^0 to a^(n-1) and a^n
+        powers = torch.cat([powers, powers * (powers[..., -1] * a)[..., None]], dim=-1)
+    K = 2 * ((C * b)[..., None, :] @ powers[..., :chunk])[..., 0, :].real
+    K = torch.cat([(K[..., 0] + D)[..., None], K[..., 1:]], dim=-1)
+    lag = torch.arange(chunk, device=u.device)[:, None] - torch.arange(chunk, device=u.device)
+    toeplitz = K[..., lag.clamp(min=0)].tril()
+    x = u.reshape(groups, -1, heads, u.shape[2], dim).permute(0, 2, 4, 1, 3)  # [groups, heads, dim, rows, time]
+    state = as_complex(h).reshape(groups, -1, heads, dim, h.shape[3]).permute(0, 2, 3, 1, 4)  # [..., rows, state]
     outputs = []
-    for a_c, b_c in _chunks(a, b):
-        b_c = torch.cat([b_c[:, :, :1] + a_c[:, :, :1] * h[:, :, None], b_c[:, :, 1:]], dim=2)
-        reach = 1
-        while reach < b_c.shape[2]:
-            b_c = torch.cat([b_c[:, :, :reach], b_c[:, :, reach:] + a_c[:, :, reach:] * b_c[:, :, :-reach]], dim=2)
-            a_c = torch.cat([a_c[:, :, :reach], a_c[:, :, reach:] * a_c[:, :, :-reach]], dim=2)
-            reach *= 2
-        h = b_c[:, :, -1]
-        outputs.append(b_c)
-    return (torch.cat(outputs, dim=2),)
+    for x_c in x.split(CHUNK, dim=-1):
+        n = x_c.shape[-1]
+        read = 2 * (state @ (C[..., None] * powers[..., 1 : n + 1])).real
+        outputs.append(x_c @ toeplitz[..., :n, :n].mT + read)
+        written = b[..., None] * powers[..., :n].flip(-1)
+        state = state * powers[..., None, :, n] + torch.complex(x_c @ written.real.mT, x_c @ written.imag.mT)
+    y = torch.cat(outputs, dim=-1).permute(0, 3, 1, 4, 2).reshape(u.shape)
+    return y, torch.view_as_real(state.permute(0, 3, 1, 2, 4).reshape(h.shape[:-1]))
 
 
-def selective_scan(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    """A diagonal scan over [batch, heads, time, dim, state], read by C."""
-    a = torch.exp(dt[..., None] * per_row(A, len(x))[..., None, :, :])
-    (states,) = diagonal_scan(a, (dt * x)[..., None] * B[..., None, :], h)
-    return (states @ C[..., None])[..., 0], states[:, :, -1]
+def causal_convolution(x: Tensor, w: Tensor, b: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+    """One product per entry of the window, for all moments at once."""
+    time, w, b = x.shape[2], per_row(w, len(x)), per_row(b, len(x))
+    window = torch.cat([past.mT, x], dim=2)
+    total = b[:, :, None]
+    for k in range(w.shape[-1]):
+        total = total + w[:, :, None, :, k] * window[:, :, k : k + time]
+    return F.silu(total), window[:, :, time:].mT

@@ -1,4 +1,7 @@
-"""The selective scan, one program per row, head and block of channels with its states [BLOCK, N] in registers.
+"""The selective scan, one program per row, head and block of channels with its states in registers.
+
+The states of a program are [STATES / 4, BLOCK / 8, 4, 8], all states of channels apart: the last two axes are the lanes
+of a warp, so that a sum over states or over channels takes place mostly within a thread.
 
 Decays cannot be undone, so the forward pass saves the state before every SEGMENT steps and the backward pass computes a
 segment's states again, into memory, before it runs back through them.
@@ -11,60 +14,103 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import load, padded
+from assay.ops.gpu.common import load, padded, sigmoid
 from assay.ops.grouped import group_sum, or_zeros
 
+Tensors = tuple[Tensor, ...]
 SEGMENT = 16
+LOG2E = tl.constexpr(1.4426950408889634)
 
 
-def outputs(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> tuple[Tensor, ...]:
-    checkpoints = h.new_empty(*h.shape[:2], (x.shape[2] + SEGMENT - 1) // SEGMENT, *h.shape[2:])
-    return torch.empty_like(x), torch.empty_like(h), checkpoints
+def outputs(x: Tensor, z: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, h: Tensor) -> Tensors:
+    return torch.empty_like(x), torch.empty_like(h), _scratch(triton.cdiv(x.shape[2], SEGMENT), A, h)
 
 
-def forward(outputs: tuple[Tensor, ...], x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> None:
-    _launch(_forward, x, dt, A, B, C, h, *outputs)
+def forward(
+    outputs: Tensors, x: Tensor, z: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, h: Tensor
+) -> None:
+    _launch(_forward, A, x, z, dt, A, B, C, D, h, *outputs)
 
 
 def backward(
-    outputs: tuple[Tensor, ...],
-    grads: tuple[Tensor, ...],
+    outputs: Tensors,
+    grads: Tensors,
     x: Tensor,
+    z: Tensor,
     dt: Tensor,
     A: Tensor,
     B: Tensor,
     C: Tensor,
+    D: Tensor,
     h: Tensor,
-) -> tuple[Tensor, ...]:
-    dx, ddt, dh = (torch.empty_like(tensor) for tensor in (x, dt, h))
-    blocks = triton.cdiv(x.shape[3], _block(A))
+) -> Tensors:
+    dx, dz, ddt, dh = (torch.empty_like(tensor) for tensor in (x, z, dt, h))
+    dA, dD = torch.empty_like(h), h.new_empty(h.shape[:3])
+    blocks, states = triton.cdiv(x.shape[3], _block(A)), _scratch(SEGMENT, A, h)
     dB, dC = (h.new_empty(blocks, *B.shape) for _ in range(2))
-    dA, states = torch.empty_like(h), h.new_empty(*h.shape[:2], SEGMENT, *h.shape[2:])
-    _launch(_backward, x, dt, A, B, C, outputs[2], grads[0], or_zeros(grads[1], h), states, dx, ddt, dA, dB, dC, dh)
-    return dx, ddt, group_sum(dA, len(A)).to(A.dtype), dB.sum(0).to(B.dtype), dC.sum(0).to(C.dtype), dh
+    inputs = x, z, dt, A, B, C, D, outputs[2], grads[0], or_zeros(grads[1], h)
+    _launch(_backward, A, *inputs, states, dx, dz, ddt, dA, dB, dC, dD, dh)
+    dA, dD = (group_sum(dw, len(w)).to(w.dtype) for dw, w in ((dA, A), (dD, D)))
+    return dx, dz, ddt, dA, dB.sum(0).to(B.dtype), dC.sum(0).to(C.dtype), dD, dh
 
 
 def _block(A: Tensor) -> int:
-    """How many channels a program takes: some 256 numbers of state."""
+    """How many channels a program takes: some 512 numbers of state."""
     size, count = A.shape[2:]
-    return min(padded(size), max(256 // padded(count), 1))
+    return max(min(padded(size), 512 // padded(count, 2)), 16)
 
 
-def _launch(kernel: triton.JITFunction, x: Tensor, dt: Tensor, A: Tensor, *others: Tensor) -> None:
+def _scratch(count: int, A: Tensor, h: Tensor) -> Tensor:
+    """Memory for some states of every program."""
+    blocks = triton.cdiv(A.shape[2], _block(A))
+    return h.new_empty(*h.shape[:2], blocks, count, _block(A) * padded(A.shape[3], 2))
+
+
+def _launch(kernel: triton.JITFunction, A: Tensor, x: Tensor, *others: Tensor) -> None:
     batch, heads, time, size = x.shape
     count, block = A.shape[3], _block(A)
     grid = (batch * heads, triton.cdiv(size, block))
     sizes = (batch // len(A), heads, time, size)
-    kernel[grid](x, dt, A, *others, *sizes, N=count, SEGMENT=SEGMENT, BLOCK=block, STATES=padded(count), num_warps=1)
+    settings = {"N": count, "SEGMENT": SEGMENT, "BLOCK": block, "STATES": padded(count, 2)}
+    kernel[grid](x, *others, *sizes, **settings, num_warps=1)
+
+
+@triton.jit
+def _places(BLOCK: tl.constexpr, STATES: tl.constexpr):
+    """The channels [1, BLOCK / 16, 2, 16], the states [STATES / 2, 1, 2, 16] and the memory of a program, by lane."""
+    lane = tl.arange(0, 2)[None, None, :, None] * 16 + tl.arange(0, 16)[None, None, None, :]
+    of_d, of_n = tl.arange(0, BLOCK // 16)[None, :, None, None], tl.arange(0, STATES // 2)[:, None, None, None]
+    d, n = 16 * of_d + lane % 16, 2 * of_n + lane // 16
+    return tl.program_id(1) * BLOCK + d, n, (of_n * (BLOCK // 16) + of_d) * 32 + lane
+
+
+@triton.jit
+def _sum_states(x):
+    """Over all states of a channel, for all lanes."""
+    return tl.sum(tl.sum(x, 0, keep_dims=True), 2, keep_dims=True)
+
+
+@triton.jit
+def _sum_channels(x):
+    return tl.sum(tl.sum(x, 1, keep_dims=True), 3, keep_dims=True)
+
+
+@triton.jit
+def _softplus(x):
+    """log(1 + exp(x)), by its series where the sum would lose the digits of exp(x)."""
+    e = tl.exp(-tl.abs(x))
+    return tl.maximum(x, 0.0) + tl.where(e < 1e-4, e * (1.0 - 0.5 * e), tl.log(1.0 + e))
 
 
 @triton.jit
 def _forward(
     x,
+    z,
     dt,
     A,
     B,
     C,
+    D_skip,
     first,
     y,
     last,
@@ -79,39 +125,48 @@ def _forward(
     STATES: tl.constexpr,
 ):
     sequence = tl.program_id(0).to(tl.int64)
-    d, n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, STATES)
+    weight = sequence // heads // rows * heads + sequence % heads
+    d, n, own = _places(BLOCK, STATES)
+    SIZE: tl.constexpr = BLOCK * STATES
+    program = sequence * tl.num_programs(1) + tl.program_id(1)
     real_d, real_n = d < D, n < N
-    real = real_d[:, None] & real_n[None, :]
-    state = d[:, None] * N + n[None, :]
+    state, real = d * N + n, (d < D) & (n < N)
     h = tl.load(first + sequence * D * N + state, mask=real, other=0.0)
-    rates = load(A + (sequence // heads // rows * heads + sequence % heads) * D * N + state, real, h)
-    checkpoints += sequence * tl.cdiv(T, SEGMENT) * D * N
-    for t in tl.range(T, num_stages=4):
-        tl.store(checkpoints + t // SEGMENT * D * N + state, h, mask=real & (t % SEGMENT == 0))
+    rates = -LOG2E * tl.exp(load(A + weight * D * N + state, real, h))
+    skip = load(D_skip + weight * D + d, real_d, h)
+    checkpoints += program * tl.cdiv(T, SEGMENT) * SIZE + own
+    for t in range(T):
+        if t % SEGMENT == 0:
+            tl.store(checkpoints + t // SEGMENT * SIZE, h)
         at_d, at_n = (sequence * T + t) * D + d, (sequence * T + t) * N + n
-        step = load(dt + at_d, real_d, h)
-        written = step * load(x + at_d, real_d, h)
-        h = tl.exp(step[:, None] * rates) * h + written[:, None] * load(B + at_n, real_n, h)[None, :]
-        tl.store(y + at_d, tl.sum(h * load(C + at_n, real_n, h)[None, :], axis=1), mask=real_d)
+        value, gate = load(x + at_d, real_d, h), load(z + at_d, real_d, h)
+        step = _softplus(load(dt + at_d, real_d, h))
+        h = tl.exp2(step * rates) * h + step * value * load(B + at_n, real_n, h)
+        read = _sum_states(h * load(C + at_n, real_n, h)) + skip * value
+        tl.store(y + at_d, read * gate * sigmoid(gate), mask=real_d)
     tl.store(last + sequence * D * N + state, h, mask=real)
 
 
 @triton.jit
 def _backward(
     x,
+    z,
     dt,
     A,
     B,
     C,
+    D_skip,
     checkpoints,
     dy,
     dlast,
     states,
     dx,
+    dz,
     ddt,
     dA_by_row,
     dB_by_block,
     dC_by_block,
+    dD_by_row,
     dfirst,
     rows,
     heads,
@@ -123,43 +178,52 @@ def _backward(
     STATES: tl.constexpr,
 ):
     sequence = tl.program_id(0).to(tl.int64)
-    d, n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, STATES)
+    weight = sequence // heads // rows * heads + sequence % heads
+    d, n, own = _places(BLOCK, STATES)
+    SIZE: tl.constexpr = BLOCK * STATES
+    program = sequence * tl.num_programs(1) + tl.program_id(1)
     real_d, real_n = d < D, n < N
-    real = real_d[:, None] & real_n[None, :]
-    state = d[:, None] * N + n[None, :]
+    state, real = d * N + n, (d < D) & (n < N)
     dh = tl.load(dlast + sequence * D * N + state, mask=real, other=0.0)
-    rates = load(A + (sequence // heads // rows * heads + sequence % heads) * D * N + state, real, dh)
-    dA = tl.zeros_like(dh)
+    rates = -LOG2E * tl.exp(load(A + weight * D * N + state, real, dh))
+    skip = load(D_skip + weight * D + d, real_d, dh)
+    dA, dskip = tl.zeros_like(dh), tl.zeros_like(skip)
     segments = tl.cdiv(T, SEGMENT)
-    checkpoints += sequence * segments * D * N
-    states += sequence * SEGMENT * D * N
+    checkpoints += program * segments * SIZE + own
+    states += program * SEGMENT * SIZE + own
     of_block = tl.program_id(1).to(tl.int64) * tl.num_programs(0) * T * N
     for segment in range(segments - 1, -1, -1):
         start = segment * SEGMENT
         end = tl.minimum(start + SEGMENT, T)
-        h = tl.load(checkpoints + segment * D * N + state, mask=real, other=0.0)
-        for t in tl.range(start, end, num_stages=4):
-            tl.store(states + (t - start) * D * N + state, h, mask=real)
+        h = tl.load(checkpoints + segment * SIZE)
+        for t in range(start, end):
+            tl.store(states + (t - start) * SIZE, h)
             at_d, at_n = (sequence * T + t) * D + d, (sequence * T + t) * N + n
-            step = load(dt + at_d, real_d, h)
+            step = _softplus(load(dt + at_d, real_d, h))
             written = step * load(x + at_d, real_d, h)
-            h = tl.exp(step[:, None] * rates) * h + written[:, None] * load(B + at_n, real_n, h)[None, :]
+            h = tl.exp2(step * rates) * h + written * load(B + at_n, real_n, h)
         tl.debug_barrier()  # threads may read what others have stored
-        for t in tl.range(end - 1, start - 1, -1, num_stages=4):
+        for t in range(end - 1, start - 1, -1):
             at_d, at_n = (sequence * T + t) * D + d, (sequence * T + t) * N + n
-            step, value = load(dt + at_d, real_d, h), load(x + at_d, real_d, h)
-            key, dread = load(B + at_n, real_n, h)[None, :], load(dy + at_d, real_d, h)[:, None]
-            tl.store(dC_by_block + of_block + at_n, tl.sum(dread * h, axis=0), mask=real_n)
-            dh += dread * load(C + at_n, real_n, h)[None, :]
-            h = tl.load(states + (t - start) * D * N + state, mask=real, other=0.0)
-            decay = tl.exp(step[:, None] * rates)
-            dexponent = dh * h * decay
-            dwritten = tl.sum(dh * key, axis=1)
-            tl.store(dB_by_block + of_block + at_n, tl.sum(dh * (step * value)[:, None], axis=0), mask=real_n)
-            tl.store(dx + at_d, step * dwritten, mask=real_d)
-            tl.store(ddt + at_d, value * dwritten + tl.sum(dexponent * rates, axis=1), mask=real_d)
-            dA += dexponent * step[:, None]
-            dh *= decay
+            value, raw, gate = load(x + at_d, real_d, h), load(dt + at_d, real_d, h), load(z + at_d, real_d, h)
+            key, query, grad = load(B + at_n, real_n, h), load(C + at_n, real_n, h), load(dy + at_d, real_d, h)
+            step, opened = _softplus(raw), sigmoid(gate)
+            read = _sum_states(h * query) + skip * value
+            tl.store(dz + at_d, grad * read * opened * (1.0 + gate * (1.0 - opened)), mask=real_d)
+            dread = grad * gate * opened
+            tl.store(dC_by_block + of_block + at_n, _sum_channels(dread * h), mask=real_n)
+            dh += dread * query
+            h = tl.load(states + (t - start) * SIZE)
+            dwritten = _sum_states(dh * key)
+            tl.store(dB_by_block + of_block + at_n, _sum_channels(dh * (step * value)), mask=real_n)
+            dh *= tl.exp2(step * rates)
+            dexponent = dh * h
+            tl.store(dx + at_d, step * dwritten + skip * dread, mask=real_d)
+            dstep = value * dwritten + _sum_states(dexponent * rates) / LOG2E
+            tl.store(ddt + at_d, dstep * sigmoid(raw), mask=real_d)
+            dA += dexponent * step
+            dskip += dread * value
         tl.debug_barrier()
-    tl.store(dA_by_row + sequence * D * N + state, dA, mask=real)
+    tl.store(dA_by_row + sequence * D * N + state, dA * rates / LOG2E, mask=real)  # the rate is -exp(A)
+    tl.store(dD_by_row + sequence * D + d, dskip, mask=real_d)
     tl.store(dfirst + sequence * D * N + state, dh, mask=real)
