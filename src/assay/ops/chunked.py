@@ -59,28 +59,32 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, W: Tensor) -> tupl
 
 
 def diagonal_scan(u: Tensor, a: Tensor, b: Tensor, C: Tensor, D: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    """y_i = 2 Re(C a^(i+1) h) + sum_{j<=i} K_{i-j} u_j with the kernel K_l = 2 Re sum(C b a^l), to which D adds at 0."""
+    """y_i = 2 Re(C a^(i+1) h) + sum_{j<=i} K_{i-j} u_j with K_l = 2 Re sum(C b a^l), and D added to K_0.
+
+    Sequences are [groups, heads, dim, rows, time] here, and states [..., rows, 2 state]: products of real matrices.
+    """
     groups, heads, dim = D.shape
     chunk = min(CHUNK, u.shape[2])
     a, b, C = as_complex(a), as_complex(b), as_complex(C)
     powers = torch.ones_like(a)[..., None]
-    while powers.shape[-1] <= chunk:  # doubling: a^0 to a^(2n-1) from a^0 to a^(n-1) and a^n
+    while powers.shape[-1] <= chunk:  # 1, a, ..., a^(2n-1) from 1, a, ..., a^(n-1)
         powers = torch.cat([powers, powers * (powers[..., -1] * a)[..., None]], dim=-1)
-    K = 2 * ((C * b)[..., None, :] @ powers[..., :chunk])[..., 0, :].real
-    K = torch.cat([(K[..., 0] + D)[..., None], K[..., 1:]], dim=-1)
-    lag = torch.arange(chunk, device=u.device)[:, None] - torch.arange(chunk, device=u.device)
-    toeplitz = K[..., lag.clamp(min=0)].tril()
-    x = u.reshape(groups, -1, heads, u.shape[2], dim).permute(0, 2, 4, 1, 3)  # [groups, heads, dim, rows, time]
-    state = as_complex(h).reshape(groups, -1, heads, dim, h.shape[3]).permute(0, 2, 3, 1, 4)  # [..., rows, state]
+    K = 2 * ((C * b)[..., None] * powers[..., :chunk]).sum(-2).real
+    K = torch.cat([K[..., :1] + D[..., None], K[..., 1:]], dim=-1)
+    toeplitz = F.pad(K, (chunk - 1, 0)).unfold(-1, chunk, 1).flip(-2)  # [j, i] is K_(i-j), or 0
+    reads = 2 * C[..., None] * powers[..., 1 : chunk + 1]
+    reads = torch.stack([reads.real, -reads.imag], dim=-2).flatten(-3, -2)
+    writes = torch.view_as_real((b[..., None] * powers[..., :chunk]).mT.contiguous()).flatten(-2)
+    x = u.unflatten(0, (groups, -1)).permute(0, 2, 4, 1, 3)
+    state = h.unflatten(0, (groups, -1)).permute(0, 2, 3, 1, 4, 5).flatten(-2)
     outputs = []
     for x_c in x.split(CHUNK, dim=-1):
         n = x_c.shape[-1]
-        read = 2 * (state @ (C[..., None] * powers[..., 1 : n + 1])).real
-        outputs.append(x_c @ toeplitz[..., :n, :n].mT + read)
-        written = b[..., None] * powers[..., :n].flip(-1)
-        state = state * powers[..., None, :, n] + torch.complex(x_c @ written.real.mT, x_c @ written.imag.mT)
+        outputs.append(x_c @ toeplitz[..., :n, :n] + state @ reads[..., :n])
+        kept = as_complex(state.unflatten(-1, (-1, 2))) * powers[..., None, :, n]
+        state = torch.view_as_real(kept).flatten(-2) + x_c @ writes[..., :n, :].flip(-2)
     y = torch.cat(outputs, dim=-1).permute(0, 3, 1, 4, 2).reshape(u.shape)
-    return y, torch.view_as_real(state.permute(0, 3, 1, 2, 4).reshape(h.shape[:-1]))
+    return y, state.unflatten(-1, (-1, 2)).permute(0, 3, 1, 2, 4, 5).reshape(h.shape)
 
 
 def causal_convolution(x: Tensor, w: Tensor, b: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:

@@ -88,8 +88,7 @@ def backend_for(name: str, backend: Backend, device: torch.device, size: int = 1
     fuses = operator.fusible and torch.compiler.is_compiling()
     if kernel in LIBRARIES and not fuses and not _problem(name, kernel, device, size):
         return kernel
-    parallel = operator.chunked is not None and (operator.chunked_on_cpu or device.type != "cpu")
-    return "chunked" if parallel else "reference"
+    return "chunked" if operator.chunked else "reference"
 
 
 def _problem(name: str, backend: str, device: torch.device, size: int) -> str | None:

@@ -63,9 +63,7 @@ class Operator:
     by_group: tuple[str, ...] = ()  # weights that the step takes as [groups, ...]; it takes the others row by row
     bounded: str = ""  # the axes that the gpu kernels keep on chip, so that a limit binds them
     chunked: Callable[..., Tensors] | None = None  # the parallel form, if there is one
-    chunked_on_cpu: bool = True  # whether the parallel form is faster than the reference on a CPU
     fusible: bool = False  # whether torch.compile makes the reference as fast as a kernel
-    complex: bool = False  # whether complex numbers are valid
     typical: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)  # from random numbers to usual values
     variants: dict[str, Flags] = field(default_factory=dict)  # settings of the flags that tests cover, by name
     usual: dict[str, int] = field(default_factory=dict)  # sizes of axes in a usual model: those that are measured
@@ -167,7 +165,7 @@ class Operator:
         first = next(iter(inputs))
         dtype = inputs[first].dtype
         valid = (torch.float32, torch.float64, torch.bfloat16)
-        if dtype not in valid and not (dtype.is_complex and self.complex):
+        if dtype not in valid:
             raise BadInput(f"{self.name}: {first} is {_spelt(dtype)}; expected float32, float64 or bfloat16")
         for name, x in inputs.items():
             expected = dtype if name in self.sequences + self.weights else state_dtype(dtype)

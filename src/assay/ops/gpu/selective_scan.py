@@ -97,9 +97,10 @@ def _sum_channels(x):
 
 @triton.jit
 def _softplus(x):
-    """log(1 + exp(x)), by its series where the sum would lose the digits of exp(x)."""
+    """max(x, 0) + log(1 + e) with e = exp(-|x|); log(u) e / (u - 1) corrects for the rounding of u = 1 + e."""
     e = tl.exp(-tl.abs(x))
-    return tl.maximum(x, 0.0) + tl.where(e < 1e-4, e * (1.0 - 0.5 * e), tl.log(1.0 + e))
+    u = 1.0 + e
+    return tl.maximum(x, 0.0) + tl.where(u == 1.0, e, tl.log(u) * e / tl.where(u == 1.0, 1.0, u - 1.0))
 
 
 @triton.jit
