@@ -57,19 +57,10 @@ class SelectiveSsmLayer(MixerLayer):
         no_bias = x.new_zeros(1, 1, self.inner)
         # Two maps: the halves of one output would have to be copied apart, and their gradients together.
         x, z = (ops.affine(x[:, None], w[None, None], no_bias) for w in self.project.weight.chunk(2))
-        x, past = self._convolve(x, past, backend)
+        weights = self.conv_weight[:, 0][None, None], self.conv_bias[None, None]
+        x, past = ops.causal_convolution(x, *weights, past[:, None], backend=backend)
         dt, B, C = self.select(x).split([self.rank, self.states, self.states], dim=-1)
         y, h = ops.selective_scan(
             x, z, self.dt(dt), self.A_log[None, None], B, C, self.D[None, None], h, backend=backend
         )
-        return self.out(y[:, 0]), (h, past)
-
-    def _convolve(self, x: Tensor, past: Tensor, backend: ops.Backend) -> tuple[Tensor, Tensor]:
-        """silu(conv(x)), and the inputs that the next window begins with."""
-        w, longer = self.conv_weight[:, 0], past
-        if self.kernel == 1:  # the operator has a past of one input at least: one that counts nothing
-            w, longer = F.pad(w, (1, 0)), x.new_zeros(len(x), self.inner, 1)
-        y, longer = ops.causal_convolution(
-            x, w[None, None], self.conv_bias[None, None], longer[:, None], backend=backend
-        )
-        return y, longer[:, 0, :, : self.kernel - 1]
+        return self.out(y[:, 0]), (h, past[:, 0])

@@ -1,7 +1,7 @@
 """What an operator is: a step, axes of inputs and outputs, and flags. Checks and the reference follow from these.
 
-An axis is a letter: B batch, G groups, H heads, T time, K key, V value, D head size, O output size, N states; 3D+1 is a
-sum of them. An input with T is a sequence, one with G a weight (the rows of a group share it), any other a state.
+An axis is a letter: B batch, G groups, H heads, T time, K key, V value, D head size, O output size, N states; 3D+1
+and N-1 are sums of them. An input with T is a sequence, one with G a weight (the rows of a group share it), any other a state.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Operator:
         if len(shape) != len(axes):
             raise BadInput(f"{self.name}: {name} has shape {shape}; expected {len(axes)} axes {named}")
         for axis, size in zip(axes, shape, strict=True):
-            if size < 1 and axis != "B":
+            if size < 1 and axis.isalpha() and axis != "B":
                 raise BadInput(f"{self.name}: {name} has shape {shape}; expected every axis but batch >= 1 {named}")
             if axis.isalpha():
                 sizes.setdefault(axis, size)
@@ -193,14 +193,14 @@ def state_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def shape_of(axes: str, sizes: Mapping[str, int]) -> list[int]:
     """
-    >>> shape_of("B H 3D+4", {"B": 5, "H": 1, "D": 2})
-    [5, 1, 10]
+    >>> shape_of("B H 3D+4 D-1", {"B": 5, "H": 1, "D": 2})
+    [5, 1, 10, 1]
     """
-    return [sum(_term(part, sizes) for part in axis.split("+")) for axis in axes.split()]
+    return [sum(_term(part, sizes) for part in re.findall("-?[^+-]+", axis)) for axis in axes.split()]
 
 
 def _term(part: str, sizes: Mapping[str, int]) -> int:
-    letter = part.lstrip("0123456789")
+    letter = part.lstrip("-0123456789")
     factor = int(part.removesuffix(letter) or 1)
     return factor * sizes[letter] if letter else factor
 
@@ -210,7 +210,7 @@ def axis_names(axes: str) -> str:
     >>> axis_names("B H T 2K+V")
     'batch, heads, time, 2 key + value'
     """
-    spaced = axes.replace(" ", ", ").replace("+", " + ")
+    spaced = axes.replace(" ", ", ").replace("+", " + ").replace("-", " - ")
     return re.sub("[A-Z]", lambda letter: AXES[letter[0]], re.sub(r"(\d)([A-Z])", r"\1 \2", spaced))
 
 

@@ -109,7 +109,7 @@ def selective_scan(
 
 
 def causal_convolution_step(x: Tensor, w: Tensor, b: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-    """y = silu(w . window + b) per channel, where the window is the past and x; w [..., dim, state + 1]."""
+    """y = silu(w . window + b) per channel, where the window is the past and x; w [..., dim, state]."""
     window = torch.cat([past, x[..., None]], -1)
     return F.silu((w * window).sum(-1) + b), window[..., 1:]
 
@@ -118,11 +118,11 @@ CAUSAL_CONVOLUTION = define(
     Operator(
         "causal_convolution",
         causal_convolution_step,
-        inputs={"x": "B H T D", "w": "G H D N+1", "b": "G H D", "past": "B H D N"},
-        outputs={"y": "B H T D", "past": "B H D N"},
+        inputs={"x": "B H T D", "w": "G H D N", "b": "G H D", "past": "B H D N-1"},
+        outputs={"y": "B H T D", "past": "B H D N-1"},
         kernels={"gpu": 0},
         chunked=chunked.causal_convolution,
-        usual={"H": 1, "D": 128, "N": 3},
+        usual={"H": 1, "D": 128, "N": 4},
     )
 )
 
@@ -130,6 +130,6 @@ CAUSAL_CONVOLUTION = define(
 def causal_convolution(
     x: Tensor, w: Tensor, b: Tensor, past: Tensor | None = None, *, backend: Backend = "auto"
 ) -> tuple[Tensor, Tensor]:
-    """y_t = silu(w_0 x_{t-n} + ... + w_n x_t + b) per channel; w is [groups, heads, dim, n + 1], past the last n x."""
+    """y_t = silu(w_1 x_{t-n+1} + ... + w_n x_t + b) per channel; w is [groups, heads, dim, n], past has the n - 1 x."""
     y, past = call(CAUSAL_CONVOLUTION, x, w, b, past, backend=backend)
     return y, past

@@ -1,7 +1,7 @@
 """y = silu(w . window + b), one program per row, head, block of moments and block of channels.
 
-The window slides over the past and x, one after the other: moment t sees the entries t to t + N of both. The past is
-[N, dim] here, as x is. The gradient of the sum before the silu passes through memory: an entry is in N + 1 windows.
+The window slides over the past and x, one after the other: moment t sees the entries t to t + N - 1. The past is
+[N - 1, dim] here, as x is. The gradient of the sum before the silu passes through memory: an entry is in N windows.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def outputs(x: Tensor, w: Tensor, b: Tensor, past: Tensor) -> Tensors:
 
 def forward(outputs: Tensors, x: Tensor, w: Tensor, b: Tensor, past: Tensor) -> None:
     y, last = outputs
-    count = past.shape[3]
+    time, count = x.shape[2], past.shape[3]
     _launch(_forward, x, w, b, past.mT.contiguous(), y)
-    last.copy_(torch.cat([past, x[:, :, -count:].mT], dim=-1)[..., -count:])
+    last.copy_(torch.cat([past, x[:, :, max(time - count, 0) :].mT], dim=-1)[..., min(time, count) :])
 
 
 def backward(outputs: Tensors, grads: Tensors, x: Tensor, w: Tensor, b: Tensor, past: Tensor) -> Tensors:
@@ -49,15 +49,16 @@ def _launch(kernel: triton.JITFunction, x: Tensor, w: Tensor, *others: Tensor) -
     batch, heads, time, size = x.shape
     grid = (batch * heads, triton.cdiv(time + w.shape[3] - 1, SPAN), triton.cdiv(size, 64))
     sizes = (batch // len(w), heads, time, size)
-    settings = {"N": w.shape[3] - 1, "SPAN": SPAN, "MOMENTS": 16, "CHANNELS": 64, "REAL": state_type(x)}
+    settings = {"N": w.shape[3], "SPAN": SPAN, "MOMENTS": 16, "CHANNELS": 64, "REAL": state_type(x)}
     kernel[grid](x, w, *others, *sizes, **settings, num_warps=4)
 
 
 @triton.jit
 def _entry(x, past, i, d, sequence, T, D, N: tl.constexpr, REAL: tl.constexpr):
     """Entry i of the past and x; zero outside."""
-    before = tl.load(past + (sequence * N + i) * D + d, mask=(i >= 0) & (i < N) & (d < D), other=0.0)
-    now = tl.load(x + (sequence * T + i - N) * D + d, mask=(i >= N) & (i < T + N) & (d < D), other=0.0)
+    P: tl.constexpr = N - 1
+    before = tl.load(past + (sequence * P + i) * D + d, mask=(i >= 0) & (i < P) & (d < D), other=0.0)
+    now = tl.load(x + (sequence * T + i - P) * D + d, mask=(i >= P) & (i < T + P) & (d < D), other=0.0)
     return before.to(REAL) + now.to(REAL)
 
 
@@ -65,8 +66,8 @@ def _entry(x, past, i, d, sequence, T, D, N: tl.constexpr, REAL: tl.constexpr):
 def _total(x, w, b, past, t, d, sequence, weight, T, D, N: tl.constexpr, REAL: tl.constexpr):
     """w . window + b at the moments t."""
     total = tl.zeros_like(t + d).to(REAL) + tl.load(b + weight + d, mask=d < D, other=0.0).to(REAL)
-    for k in tl.range(N + 1, loop_unroll_factor=4):
-        factor = tl.load(w + (weight + d) * (N + 1) + k, mask=d < D, other=0.0).to(REAL)
+    for k in tl.range(N, loop_unroll_factor=4):
+        factor = tl.load(w + (weight + d) * N + k, mask=d < D, other=0.0).to(REAL)
         total += factor * _entry(x, past, t + k, d, sequence, T, D, N, REAL)
     return total
 
@@ -153,22 +154,23 @@ def _backward(
     weight = (sequence // heads // rows * heads + sequence % heads) * D
     d = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
     start = tl.program_id(1) * SPAN
-    end = tl.minimum(start + SPAN, T + N)
+    P: tl.constexpr = N - 1
+    end = tl.minimum(start + SPAN, T + P)
     for first in range(start, end, MOMENTS):
         i = first + tl.arange(0, MOMENTS)[:, None]
         dentry = tl.zeros([MOMENTS, CHANNELS], REAL)
-        for k in tl.range(N + 1, loop_unroll_factor=4):
+        for k in tl.range(N, loop_unroll_factor=4):
             present = (i >= k) & (i < T + k) & (d < D)
-            factor = tl.load(w + (weight + d) * (N + 1) + k, mask=d < D, other=0.0).to(REAL)
+            factor = tl.load(w + (weight + d) * N + k, mask=d < D, other=0.0).to(REAL)
             dentry += factor * tl.load(dtotal + (sequence * T + i - k) * D + d, mask=present, other=0.0)
-        tl.store(dx + (sequence * T + i - N) * D + d, dentry, mask=(i >= N) & (i < T + N) & (d < D))
-        tl.store(dpast + (sequence * N + i) * D + d, dentry, mask=(i < N) & (d < D))
+        tl.store(dx + (sequence * T + i - P) * D + d, dentry, mask=(i >= P) & (i < T + P) & (d < D))
+        tl.store(dpast + (sequence * P + i) * D + d, dentry, mask=(i < P) & (d < D))
     span = (sequence // heads * tl.num_programs(1) + tl.program_id(1)) * heads + sequence % heads
-    for k in range(N + 2):
+    for k in range(N + 1):
         dweight = tl.zeros([MOMENTS, CHANNELS], REAL)
         for first in range(start, tl.minimum(end, T), MOMENTS):
             t = first + tl.arange(0, MOMENTS)[:, None]
             grad = tl.load(dtotal + (sequence * T + t) * D + d, mask=(t < T) & (d < D), other=0.0)
             entry = _entry(x, past, t + k, d, sequence, T, D, N, REAL)
-            dweight += grad * tl.where(k <= N, entry, 1.0)
-        tl.store(dweights + (span * (N + 2) + k) * D + d, tl.sum(dweight, 0, keep_dims=True), mask=d < D)
+            dweight += grad * tl.where(k < N, entry, 1.0)
+        tl.store(dweights + (span * (N + 1) + k) * D + d, tl.sum(dweight, 0, keep_dims=True), mask=d < D)
