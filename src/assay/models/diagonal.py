@@ -49,7 +49,7 @@ class DiagonalSsmLayer(MixerLayer):
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         L = torch.complex(-self.log_decay.exp(), self.frequency)
         a = torch.exp(self.log_dt.exp()[:, None] * L)
-        weights = torch.view_as_real(a), torch.view_as_real((a - 1) / L), self.C, self.D
-        shared = (weight[None, None] for weight in weights)
-        y, h = ops.diagonal_scan(x[:, None], *shared, torch.view_as_real(state), backend=backend)
+        a, b = (torch.view_as_real(w)[None, None] for w in (a, (a - 1) / L))
+        C, D, h = self.C[None, None], self.D[None, None], torch.view_as_real(state)
+        y, h = ops.diagonal_scan(x[:, None], a, b, C, D, h, backend=backend)
         return F.glu(self.out(F.gelu(y[:, 0]))), torch.view_as_complex(h)

@@ -63,7 +63,7 @@ def diagonal_scan(u: Tensor, a: Tensor, b: Tensor, C: Tensor, D: Tensor, h: Tens
 
     Sequences are [groups, heads, dim, rows, time] here, and states [..., rows, 2 state]: products of real matrices.
     """
-    groups, heads, dim = D.shape
+    groups = len(D)
     chunk = min(CHUNK, u.shape[2])
     a, b, C = as_complex(a), as_complex(b), as_complex(C)
     powers = torch.ones_like(a)[..., None]

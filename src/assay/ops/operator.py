@@ -1,7 +1,8 @@
 """What an operator is: a step, axes of inputs and outputs, and flags. Checks and the reference follow from these.
 
 An axis is a letter: B batch, G groups, H heads, T time, K key, V value, D head size, O output size, N states; 3D+1
-and N-1 are sums of them. An input with T is a sequence, one with G a weight (the rows of a group share it), any other a state.
+and N-1 are sums of them. An input with T is a sequence, one with G a weight (the rows of a group share it), any other a
+state.
 """
 
 from __future__ import annotations

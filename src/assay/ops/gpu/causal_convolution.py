@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import padded, sigmoid, state_type
+from assay.ops.gpu.common import sigmoid, state_type
 from assay.ops.grouped import group_sum
 
 Tensors = tuple[Tensor, ...]

@@ -106,7 +106,23 @@ def _forward(
 
 @triton.jit
 def _backward_inputs(
-    u, a, b, C, D_skip, dy, dlast, du, db, dfirst, rows, heads, T, D, N: tl.constexpr, BLOCK: tl.constexpr, STATES: tl.constexpr
+    u,
+    a,
+    b,
+    C,
+    D_skip,
+    dy,
+    dlast,
+    du,
+    db,
+    dfirst,
+    rows,
+    heads,
+    T,
+    D,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STATES: tl.constexpr,
 ):
     """With the conjugate e of the gradient of h: e += 2 C dy, du = Re(b e) + D dy, db = sum of e u; e = a e before."""
     sequence, weight, d, at, real = _places(rows, heads, D, N, BLOCK, STATES)
@@ -136,7 +152,23 @@ def _backward_inputs(
 
 @triton.jit
 def _backward_weights(
-    u, a, b, C, first, dy, dlast, da, dC, dD, rows, heads, T, D, N: tl.constexpr, BLOCK: tl.constexpr, STATES: tl.constexpr
+    u,
+    a,
+    b,
+    C,
+    first,
+    dy,
+    dlast,
+    da,
+    dC,
+    dD,
+    rows,
+    heads,
+    T,
+    D,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STATES: tl.constexpr,
 ):
     sequence, weight, d, at, real = _places(rows, heads, D, N, BLOCK, STATES)
     state, at = 2 * (sequence * D * N + at), 2 * (weight * D * N + at)
