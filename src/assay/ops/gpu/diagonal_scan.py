@@ -15,6 +15,7 @@ from assay.ops.gpu.common import MULTIPROCESSORS, load, padded
 from assay.ops.grouped import group_sum, or_zeros
 
 Tensors = tuple[Tensor, ...]
+STEPS = 8  # that are loaded at once
 
 
 def outputs(u: Tensor, a: Tensor, b: Tensor, C: Tensor, D: Tensor, h: Tensor) -> Tensors:
@@ -43,7 +44,7 @@ def _launch(kernel: triton.JITFunction, u: Tensor, a: Tensor, *others: Tensor) -
     block = _block(batch * heads * size, states)
     grid = (batch * heads, triton.cdiv(size, block))
     sizes = (batch // len(a), heads, time, size)
-    kernel[grid](u, a, *others, *sizes, N=a.shape[3], BLOCK=block, STATES=states, num_warps=1)
+    kernel[grid](u, a, *others, *sizes, N=a.shape[3], BLOCK=block, STATES=states, STEPS=STEPS, num_warps=1)
 
 
 def _block(channels: int, states: int) -> int:
@@ -79,28 +80,61 @@ def _places(rows, heads, D, N: tl.constexpr, BLOCK: tl.constexpr, STATES: tl.con
 
 
 @triton.jit
+def _load_steps(pointers, D, mask, like, STEPS: tl.constexpr):
+    """The values of some time steps, which are on their way together."""
+    values = ()
+    for i in tl.static_range(STEPS):
+        values = values + (load(pointers + i * D, mask, like),)
+    return values
+
+
+@triton.jit
+def _next_state(a, a_im, h, h_im, b, b_im, u):
+    return b * u - a_im * h_im + a * h, b_im * u + a_im * h + a * h_im
+
+
+@triton.jit
 def _forward(
-    u, a, b, C, D_skip, first, y, last, rows, heads, T, D, N: tl.constexpr, BLOCK: tl.constexpr, STATES: tl.constexpr
+    u,
+    a,
+    b,
+    C,
+    D_skip,
+    first,
+    y,
+    last,
+    rows,
+    heads,
+    T,
+    D,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STATES: tl.constexpr,
+    STEPS: tl.constexpr,
 ):
     sequence, weight, d, at, real = _places(rows, heads, D, N, BLOCK, STATES)
-    state, at = 2 * (sequence * D * N + at), 2 * (weight * D * N + at)
+    state, at, real_d = 2 * (sequence * D * N + at), 2 * (weight * D * N + at), d < D
     h = tl.load(first + state, mask=real, other=0.0)
     h_im = tl.load(first + state + 1, mask=real, other=0.0)
-    a_re, a_im = _load_pair(a + at, real, h)
-    b_re, b_im = _load_pair(b + at, real, h)
-    c_re, c_im = _load_pair(C + at, real, h)
-    c_re, c_im = 2.0 * c_re, 2.0 * c_im
-    skip = load(D_skip + weight * D + d, d < D, h)
-    start = sequence * T * D + d
-    value_1, value_2 = load(u + start, d < D, h), load(u + start + tl.minimum(1, T - 1) * D, d < D, h)
-    for t in range(T):
-        value, value_1 = value_1, value_2
-        value_2 = load(u + start + tl.minimum(t + 2, T - 1) * D, d < D, h)
-        h, h_im = _product(a_re, a_im, h, h_im)
-        h += b_re * value
-        h_im += b_im * value
-        read = tl.sum(c_re * h - c_im * h_im, 0, keep_dims=True)
-        tl.store(y + start + t * D, read + skip * value, mask=d < D)
+    a, a_im = _load_pair(a + at, real, h)
+    b, b_im = _load_pair(b + at, real, h)
+    c, c_im = _load_pair(C + at, real, h)
+    c, c_im = 2.0 * c, 2.0 * c_im
+    skip = load(D_skip + weight * D + d, real_d, h)
+    u += sequence * T * D + d
+    y += sequence * T * D + d
+    whole = T // STEPS * STEPS
+    for t in range(0, whole, STEPS):
+        values = _load_steps(u + t * D, D, real_d, h, STEPS)
+        for i in tl.static_range(STEPS):
+            h, h_im = _next_state(a, a_im, h, h_im, b, b_im, values[i])
+            read = tl.sum(c * h - c_im * h_im, 0, keep_dims=True)
+            tl.store(y + (t + i) * D, read + skip * values[i], mask=real_d)
+    for t in range(whole, T):
+        value = load(u + t * D, real_d, h)
+        h, h_im = _next_state(a, a_im, h, h_im, b, b_im, value)
+        read = tl.sum(c * h - c_im * h_im, 0, keep_dims=True)
+        tl.store(y + t * D, read + skip * value, mask=real_d)
     _store_pair(last + state, h, h_im, real)
 
 
@@ -123,30 +157,39 @@ def _backward_inputs(
     N: tl.constexpr,
     BLOCK: tl.constexpr,
     STATES: tl.constexpr,
+    STEPS: tl.constexpr,
 ):
     """With the conjugate e of the gradient of h: e += 2 C dy, du = Re(b e) + D dy, db = sum of e u; e = a e before."""
     sequence, weight, d, at, real = _places(rows, heads, D, N, BLOCK, STATES)
-    state, at = 2 * (sequence * D * N + at), 2 * (weight * D * N + at)
+    state, at, real_d = 2 * (sequence * D * N + at), 2 * (weight * D * N + at), d < D
     e = tl.load(dlast + state, mask=real, other=0.0)
     e_im = -tl.load(dlast + state + 1, mask=real, other=0.0)
-    a_re, a_im = _load_pair(a + at, real, e)
-    b_re, b_im = _load_pair(b + at, real, e)
-    c_re, c_im = _load_pair(C + at, real, e)
-    c_re, c_im = 2.0 * c_re, 2.0 * c_im
-    skip = load(D_skip + weight * D + d, d < D, e)
-    db_re, db_im = tl.zeros_like(e), tl.zeros_like(e)
-    start = sequence * T * D + d
-    value_1, grad_1 = load(u + start + (T - 1) * D, d < D, e), load(dy + start + (T - 1) * D, d < D, e)
-    for t in range(T - 1, -1, -1):
-        value, grad, ahead = value_1, grad_1, start + tl.maximum(t - 1, 0) * D
-        value_1, grad_1 = load(u + ahead, d < D, e), load(dy + ahead, d < D, e)
-        e += c_re * grad
-        e_im += c_im * grad
-        tl.store(du + start + t * D, tl.sum(b_re * e - b_im * e_im, 0, keep_dims=True) + skip * grad, mask=d < D)
-        db_re += e * value
-        db_im += e_im * value
-        e, e_im = _product(a_re, a_im, e, e_im)
-    _store_pair(db + state, db_re, -db_im, real)
+    a, a_im = _load_pair(a + at, real, e)
+    b, b_im = _load_pair(b + at, real, e)
+    c, c_im = _load_pair(C + at, real, e)
+    c, c_im = 2.0 * c, 2.0 * c_im
+    skip = load(D_skip + weight * D + d, real_d, e)
+    sum_b, sum_b_im = tl.zeros_like(e), tl.zeros_like(e)
+    u += sequence * T * D + d
+    dy += sequence * T * D + d
+    du += sequence * T * D + d
+    whole = T // STEPS * STEPS
+    for t in range(T - 1, whole - 1, -1):
+        grad, value = load(dy + t * D, real_d, e), load(u + t * D, real_d, e)
+        e, e_im = e + c * grad, e_im + c_im * grad
+        tl.store(du + t * D, tl.sum(b * e - b_im * e_im, 0, keep_dims=True) + skip * grad, mask=real_d)
+        sum_b, sum_b_im = sum_b + e * value, sum_b_im + e_im * value
+        e, e_im = _product(a, a_im, e, e_im)
+    for t in range(whole - STEPS, -1, -STEPS):
+        grads = _load_steps(dy + t * D, D, real_d, e, STEPS)
+        values = _load_steps(u + t * D, D, real_d, e, STEPS)
+        for i in tl.static_range(STEPS - 1, -1, -1):
+            e, e_im = e + c * grads[i], e_im + c_im * grads[i]
+            read = tl.sum(b * e - b_im * e_im, 0, keep_dims=True)
+            tl.store(du + (t + i) * D, read + skip * grads[i], mask=real_d)
+            sum_b, sum_b_im = sum_b + e * values[i], sum_b_im + e_im * values[i]
+            e, e_im = _product(a, a_im, e, e_im)
+    _store_pair(db + state, sum_b, -sum_b_im, real)
     _store_pair(dfirst + state, e, -e_im, real)
 
 
@@ -169,34 +212,41 @@ def _backward_weights(
     N: tl.constexpr,
     BLOCK: tl.constexpr,
     STATES: tl.constexpr,
+    STEPS: tl.constexpr,
 ):
     sequence, weight, d, at, real = _places(rows, heads, D, N, BLOCK, STATES)
-    state, at = 2 * (sequence * D * N + at), 2 * (weight * D * N + at)
+    state, at, real_d = 2 * (sequence * D * N + at), 2 * (weight * D * N + at), d < D
     h = tl.load(first + state, mask=real, other=0.0)
     h_im = tl.load(first + state + 1, mask=real, other=0.0)
-    a_re, a_im = _load_pair(a + at, real, h)
-    b_re, b_im = _load_pair(b + at, real, h)
+    a, a_im = _load_pair(a + at, real, h)
+    b, b_im = _load_pair(b + at, real, h)
     g, g_im = tl.zeros_like(h), tl.zeros_like(h)
     sum_g, sum_g_im, sum_h, sum_h_im = g, g, g, g
     dskip = tl.sum(g, 0, keep_dims=True)
-    start = sequence * T * D + d
-    value_1, grad_1 = load(u + start, d < D, h), load(dy + start, d < D, h)
-    for t in range(T):
-        value, grad, ahead = value_1, grad_1, start + tl.minimum(t + 1, T - 1) * D
-        value_1, grad_1 = load(u + ahead, d < D, h), load(dy + ahead, d < D, h)
-        g, g_im = h - a_im * g_im + a_re * g, h_im + a_im * g + a_re * g_im
-        h, h_im = _product(a_re, a_im, h, h_im)
-        h += b_re * value
-        h_im += b_im * value
-        sum_g += g * grad
-        sum_g_im += g_im * grad
-        sum_h += h * grad
-        sum_h_im += h_im * grad
+    u += sequence * T * D + d
+    dy += sequence * T * D + d
+    whole = T // STEPS * STEPS
+    for t in range(0, whole, STEPS):
+        values = _load_steps(u + t * D, D, real_d, h, STEPS)
+        grads = _load_steps(dy + t * D, D, real_d, h, STEPS)
+        for i in tl.static_range(STEPS):
+            g, g_im = h - a_im * g_im + a * g, h_im + a_im * g + a * g_im
+            h, h_im = _next_state(a, a_im, h, h_im, b, b_im, values[i])
+            sum_g, sum_g_im = sum_g + g * grads[i], sum_g_im + g_im * grads[i]
+            sum_h, sum_h_im = sum_h + h * grads[i], sum_h_im + h_im * grads[i]
+            dskip += grads[i] * values[i]
+    for t in range(whole, T):
+        value, grad = load(u + t * D, real_d, h), load(dy + t * D, real_d, h)
+        g, g_im = h - a_im * g_im + a * g, h_im + a_im * g + a * g_im
+        h, h_im = _next_state(a, a_im, h, h_im, b, b_im, value)
+        sum_g, sum_g_im = sum_g + g * grad, sum_g_im + g_im * grad
+        sum_h, sum_h_im = sum_h + h * grad, sum_h_im + h_im * grad
         dskip += grad * value
-    c_re, c_im = _load_pair(C + at, real, h)
-    through, through_im = _product(2.0 * c_re, 2.0 * c_im, sum_g, sum_g_im)
-    e, e_im = tl.load(dlast + state, mask=real, other=0.0), -tl.load(dlast + state + 1, mask=real, other=0.0)
+    c, c_im = _load_pair(C + at, real, h)
+    through, through_im = _product(2.0 * c, 2.0 * c_im, sum_g, sum_g_im)
+    e = tl.load(dlast + state, mask=real, other=0.0)
+    e_im = -tl.load(dlast + state + 1, mask=real, other=0.0)
     at_end, at_end_im = _product(e, e_im, g, g_im)
     _store_pair(da + state, through + at_end, -through_im - at_end_im, real)
     _store_pair(dC + state, 2.0 * sum_h, -2.0 * sum_h_im, real)
-    tl.store(dD + sequence * D + d, dskip, mask=d < D)
+    tl.store(dD + sequence * D + d, dskip, mask=real_d)

@@ -1,35 +1,38 @@
-"""The selective scan, one program per row, head and block of channels with its states in registers.
+"""The selective scan, one program per row, head and block of channels.
 
-The states of a program are [STATES / 4, BLOCK / 8, 4, 8], all states of channels apart: the last two axes are the lanes
-of a warp, so that a sum over states or over channels takes place mostly within a thread.
-
-Decays cannot be undone, so the forward pass saves the state before every SEGMENT steps and the backward pass computes a
-segment's states again, into memory, before it runs back through them.
+A program takes a segment of time steps at once, one state of all its channels after the other. All that belongs to a
+channel lies in one thread, at all steps of the segment: a scan over time and the sums over states need no exchange
+between threads. The states between segments are kept for the backward pass, which computes those within again.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import load, padded, sigmoid
+from assay.ops.gpu.common import MULTIPROCESSORS, load, sigmoid, state_type
 from assay.ops.grouped import group_sum, or_zeros
 
 Tensors = tuple[Tensor, ...]
-SEGMENT = 16
-LOG2E = tl.constexpr(1.4426950408889634)
+SEGMENT = 8
 
 
 def outputs(x: Tensor, z: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, h: Tensor) -> Tensors:
-    return torch.empty_like(x), torch.empty_like(h), _scratch(triton.cdiv(x.shape[2], SEGMENT), A, h)
+    segments = triton.cdiv(x.shape[2], SEGMENT)
+    return torch.empty_like(x), torch.empty_like(h), h.new_empty(*h.shape[:2], segments + 1, *h.shape[:1:-1])
 
 
 def forward(
     outputs: Tensors, x: Tensor, z: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, h: Tensor
 ) -> None:
-    _launch(_forward, A, x, z, dt, A, B, C, D, h, *outputs)
+    y, last, states = outputs
+    states[:, :, 0].copy_(h.mT)
+    _launch(_forward, x, z, dt, _rates(A, h), B, C, D, states, y)
+    last.copy_(states[:, :, -1].mT)
 
 
 def backward(
@@ -44,55 +47,35 @@ def backward(
     D: Tensor,
     h: Tensor,
 ) -> Tensors:
-    dx, dz, ddt, dh = (torch.empty_like(tensor) for tensor in (x, z, dt, h))
-    dA, dD = torch.empty_like(h), h.new_empty(h.shape[:3])
-    blocks, states = triton.cdiv(x.shape[3], _block(A)), _scratch(SEGMENT, A, h)
-    dB, dC = (h.new_empty(blocks, *B.shape) for _ in range(2))
-    inputs = x, z, dt, A, B, C, D, outputs[2], grads[0], or_zeros(grads[1], h)
-    _launch(_backward, A, *inputs, states, dx, dz, ddt, dA, dB, dC, dD, dh)
-    dA, dD = (group_sum(dw, len(w)).to(w.dtype) for dw, w in ((dA, A), (dD, D)))
-    return dx, dz, ddt, dA, dB.sum(0).to(B.dtype), dC.sum(0).to(C.dtype), dD, dh
+    dx, dz, ddt, rates = torch.empty_like(x), torch.empty_like(z), torch.empty_like(dt), _rates(A, h)
+    dh = or_zeros(grads[1], h).mT.clone(memory_format=torch.contiguous_format)
+    drates, dD = torch.zeros_like(dh), h.new_empty(h.shape[:3])
+    shape = triton.cdiv(x.shape[3], _block(x)), *B.shape[:2], B.shape[3], B.shape[2]
+    dB, dC = (h.new_empty(shape) for _ in range(2))
+    _launch(_backward, x, z, dt, rates, B, C, D, outputs[2], grads[0], dx, dz, ddt, drates, dB, dC, dD, dh)
+    dA = group_sum(drates, len(A)) * rates * math.log(2)
+    dB, dC = (d.sum(0).mT.to(B.dtype) for d in (dB, dC))
+    return dx, dz, ddt, dA.mT.to(A.dtype), dB, dC, group_sum(dD, len(D)).to(D.dtype), dh.mT
 
 
-def _block(A: Tensor) -> int:
-    """How many channels a program takes: some 512 numbers of state."""
-    size, count = A.shape[2:]
-    return max(min(padded(size), 512 // padded(count, 2)), 16)
+def _rates(A: Tensor, h: Tensor) -> Tensor:
+    """[groups, heads, state, dim], such that a decay is exp2(step rate)."""
+    return A.mT.to(h.dtype).contiguous().exp() * -math.log2(math.e)
 
 
-def _scratch(count: int, A: Tensor, h: Tensor) -> Tensor:
-    """Memory for some states of every program."""
-    blocks = triton.cdiv(A.shape[2], _block(A))
-    return h.new_empty(*h.shape[:2], blocks, count, _block(A) * padded(A.shape[3], 2))
+def _block(x: Tensor) -> int:
+    """How many channels a program takes: two per thread, if that leaves enough programs."""
+    batch, heads, _, size = x.shape
+    return 64 if batch * heads * size >= 64 * 8 * MULTIPROCESSORS else 32
 
 
-def _launch(kernel: triton.JITFunction, A: Tensor, x: Tensor, *others: Tensor) -> None:
+def _launch(kernel: triton.JITFunction, x: Tensor, z: Tensor, dt: Tensor, rates: Tensor, *others: Tensor) -> None:
     batch, heads, time, size = x.shape
-    count, block = A.shape[3], _block(A)
+    block = _block(x)
     grid = (batch * heads, triton.cdiv(size, block))
-    sizes = (batch // len(A), heads, time, size)
-    settings = {"N": count, "SEGMENT": SEGMENT, "BLOCK": block, "STATES": padded(count, 2)}
-    kernel[grid](x, *others, *sizes, **settings, num_warps=1)
-
-
-@triton.jit
-def _places(BLOCK: tl.constexpr, STATES: tl.constexpr):
-    """The channels [1, BLOCK / 16, 2, 16], the states [STATES / 2, 1, 2, 16] and the memory of a program, by lane."""
-    lane = tl.arange(0, 2)[None, None, :, None] * 16 + tl.arange(0, 16)[None, None, None, :]
-    of_d, of_n = tl.arange(0, BLOCK // 16)[None, :, None, None], tl.arange(0, STATES // 2)[:, None, None, None]
-    d, n = 16 * of_d + lane % 16, 2 * of_n + lane // 16
-    return tl.program_id(1) * BLOCK + d, n, (of_n * (BLOCK // 16) + of_d) * 32 + lane
-
-
-@triton.jit
-def _sum_states(x):
-    """Over all states of a channel, for all lanes."""
-    return tl.sum(tl.sum(x, 0, keep_dims=True), 2, keep_dims=True)
-
-
-@triton.jit
-def _sum_channels(x):
-    return tl.sum(tl.sum(x, 1, keep_dims=True), 3, keep_dims=True)
+    sizes = (batch // len(rates), heads, time, size)
+    settings = {"N": rates.shape[2], "SEGMENT": SEGMENT, "BLOCK": block, "REAL": state_type(x)}
+    kernel[grid](x, z, dt, rates, *others, *sizes, **settings, num_warps=1)
 
 
 @triton.jit
@@ -104,18 +87,35 @@ def _softplus(x):
 
 
 @triton.jit
+def _steps(x, dt, at, t, T, D, real, like, SEGMENT: tl.constexpr):
+    """The step softplus(dt) and what is written, step x, at every time of a segment; zero after the last."""
+    steps, writes = (), ()
+    for i in tl.static_range(SEGMENT):
+        present = tl.where(t + i < T, real, False)
+        step = tl.where(present, _softplus(load(dt + at + i * D, present, like)), 0.0)
+        steps, writes = steps + (step,), writes + (step * load(x + at + i * D, present, like),)
+    return steps, writes
+
+
+@triton.jit
+def _repeat(x, COUNT: tl.constexpr):
+    values = ()
+    for _ in tl.static_range(COUNT):
+        values = values + (x,)
+    return values
+
+
+@triton.jit
 def _forward(
     x,
     z,
     dt,
-    A,
+    rates,
     B,
     C,
     D_skip,
-    first,
+    states,
     y,
-    last,
-    checkpoints,
     rows,
     heads,
     T,
@@ -123,29 +123,33 @@ def _forward(
     N: tl.constexpr,
     SEGMENT: tl.constexpr,
     BLOCK: tl.constexpr,
-    STATES: tl.constexpr,
+    REAL: tl.constexpr,
 ):
     sequence = tl.program_id(0).to(tl.int64)
     weight = sequence // heads // rows * heads + sequence % heads
-    d, n, own = _places(BLOCK, STATES)
-    SIZE: tl.constexpr = BLOCK * STATES
-    program = sequence * tl.num_programs(1) + tl.program_id(1)
-    real_d, real_n = d < D, n < N
-    state, real = d * N + n, (d < D) & (n < N)
-    h = tl.load(first + sequence * D * N + state, mask=real, other=0.0)
-    rates = -LOG2E * tl.exp(load(A + weight * D * N + state, real, h))
-    skip = load(D_skip + weight * D + d, real_d, h)
-    checkpoints += program * tl.cdiv(T, SEGMENT) * SIZE + own
-    for t in range(T):
-        if t % SEGMENT == 0:
-            tl.store(checkpoints + t // SEGMENT * SIZE, h)
-        at_d, at_n = (sequence * T + t) * D + d, (sequence * T + t) * N + n
-        value, gate = load(x + at_d, real_d, h), load(z + at_d, real_d, h)
-        step = _softplus(load(dt + at_d, real_d, h))
-        h = tl.exp2(step * rates) * h + step * value * load(B + at_n, real_n, h)
-        read = _sum_states(h * load(C + at_n, real_n, h)) + skip * value
-        tl.store(y + at_d, read * gate * sigmoid(gate), mask=real_d)
-    tl.store(last + sequence * D * N + state, h, mask=real)
+    d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    real, nothing = d < D, tl.zeros([BLOCK], REAL)
+    skip = load(D_skip + weight * D + d, real, nothing)
+    states += sequence * (tl.cdiv(T, SEGMENT) + 1) * N * D + d
+    rates += weight * N * D + d
+    for t in range(0, T, SEGMENT):
+        at = (sequence * T + t) * D + d
+        steps, writes = _steps(x, dt, at, t, T, D, real, nothing, SEGMENT)
+        reads = _repeat(nothing, SEGMENT)
+        for n in range(N):
+            rate, h = load(rates + n * D, real, nothing), tl.load(states + n * D, mask=real, other=0.0)
+            totals, at_n = (), (sequence * T + t) * N + n
+            for i in tl.static_range(SEGMENT):
+                key, query = load(B + at_n + i * N, t + i < T, h), load(C + at_n + i * N, t + i < T, h)
+                h = tl.exp2(steps[i] * rate) * h + writes[i] * key
+                totals = totals + (reads[i] + h * query,)
+            reads = totals
+            tl.store(states + (N + n) * D, h, mask=real)
+        states += N * D
+        for i in tl.static_range(SEGMENT):
+            present = tl.where(t + i < T, real, False)
+            value, gate = load(x + at + i * D, present, nothing), load(z + at + i * D, present, nothing)
+            tl.store(y + at + i * D, (reads[i] + skip * value) * gate * sigmoid(gate), mask=present)
 
 
 @triton.jit
@@ -153,22 +157,20 @@ def _backward(
     x,
     z,
     dt,
-    A,
+    rates,
     B,
     C,
     D_skip,
-    checkpoints,
-    dy,
-    dlast,
     states,
+    dy,
     dx,
     dz,
     ddt,
-    dA_by_row,
+    drates,
     dB_by_block,
     dC_by_block,
     dD_by_row,
-    dfirst,
+    dstate,
     rows,
     heads,
     T,
@@ -176,55 +178,67 @@ def _backward(
     N: tl.constexpr,
     SEGMENT: tl.constexpr,
     BLOCK: tl.constexpr,
-    STATES: tl.constexpr,
+    REAL: tl.constexpr,
 ):
     sequence = tl.program_id(0).to(tl.int64)
     weight = sequence // heads // rows * heads + sequence % heads
-    d, n, own = _places(BLOCK, STATES)
-    SIZE: tl.constexpr = BLOCK * STATES
-    program = sequence * tl.num_programs(1) + tl.program_id(1)
-    real_d, real_n = d < D, n < N
-    state, real = d * N + n, (d < D) & (n < N)
-    dh = tl.load(dlast + sequence * D * N + state, mask=real, other=0.0)
-    rates = -LOG2E * tl.exp(load(A + weight * D * N + state, real, dh))
-    skip = load(D_skip + weight * D + d, real_d, dh)
-    dA, dskip = tl.zeros_like(dh), tl.zeros_like(skip)
+    d, place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, SEGMENT)
+    real, nothing = d < D, tl.zeros([BLOCK], REAL)
+    skip, dskip = load(D_skip + weight * D + d, real, nothing), nothing
     segments = tl.cdiv(T, SEGMENT)
-    checkpoints += program * segments * SIZE + own
-    states += program * SEGMENT * SIZE + own
-    of_block = tl.program_id(1).to(tl.int64) * tl.num_programs(0) * T * N
+    states += sequence * (segments + 1) * N * D + d
+    rates += weight * N * D + d
+    drates += sequence * N * D + d
+    dstate += sequence * N * D + d
+    of_block = (tl.program_id(1).to(tl.int64) * tl.num_programs(0) + sequence) * N * T + place
     for segment in range(segments - 1, -1, -1):
-        start = segment * SEGMENT
-        end = tl.minimum(start + SEGMENT, T)
-        h = tl.load(checkpoints + segment * SIZE)
-        for t in range(start, end):
-            tl.store(states + (t - start) * SIZE, h)
-            at_d, at_n = (sequence * T + t) * D + d, (sequence * T + t) * N + n
-            step = _softplus(load(dt + at_d, real_d, h))
-            written = step * load(x + at_d, real_d, h)
-            h = tl.exp2(step * rates) * h + written * load(B + at_n, real_n, h)
-        tl.debug_barrier()  # threads may read what others have stored
-        for t in range(end - 1, start - 1, -1):
-            at_d, at_n = (sequence * T + t) * D + d, (sequence * T + t) * N + n
-            value, raw, gate = load(x + at_d, real_d, h), load(dt + at_d, real_d, h), load(z + at_d, real_d, h)
-            key, query, grad = load(B + at_n, real_n, h), load(C + at_n, real_n, h), load(dy + at_d, real_d, h)
-            step, opened = _softplus(raw), sigmoid(gate)
-            read = _sum_states(h * query) + skip * value
-            tl.store(dz + at_d, grad * read * opened * (1.0 + gate * (1.0 - opened)), mask=real_d)
-            dread = grad * gate * opened
-            tl.store(dC_by_block + of_block + at_n, _sum_channels(dread * h), mask=real_n)
-            dh += dread * query
-            h = tl.load(states + (t - start) * SIZE)
-            dwritten = _sum_states(dh * key)
-            tl.store(dB_by_block + of_block + at_n, _sum_channels(dh * (step * value)), mask=real_n)
-            dh *= tl.exp2(step * rates)
-            dexponent = dh * h
-            tl.store(dx + at_d, step * dwritten + skip * dread, mask=real_d)
-            dstep = value * dwritten + _sum_states(dexponent * rates) / LOG2E
-            tl.store(ddt + at_d, dstep * sigmoid(raw), mask=real_d)
-            dA += dexponent * step
-            dskip += dread * value
-        tl.debug_barrier()
-    tl.store(dA_by_row + sequence * D * N + state, dA * rates / LOG2E, mask=real)  # the rate is -exp(A)
-    tl.store(dD_by_row + sequence * D + d, dskip, mask=real_d)
-    tl.store(dfirst + sequence * D * N + state, dh, mask=real)
+        t = segment * SEGMENT
+        at = (sequence * T + t) * D + d
+        steps, writes = _steps(x, dt, at, t, T, D, real, nothing, SEGMENT)
+        dreads = ()
+        for i in tl.static_range(SEGMENT):
+            present = tl.where(t + i < T, real, False)
+            gate = load(z + at + i * D, present, nothing)
+            dreads = dreads + (load(dy + at + i * D, present, nothing) * gate * sigmoid(gate),)
+        reads = _repeat(nothing, SEGMENT)
+        dwrites, dsteps = reads, reads
+        for n in range(N):
+            rate, dh = load(rates + n * D, real, nothing), tl.load(dstate + n * D, mask=real, other=0.0)
+            h = tl.load(states + (segment * N + n) * D, mask=real, other=0.0)
+            keys, queries, decays, kept, totals, at_n = (), (), (), (), (), (sequence * T + t) * N + n
+            for i in tl.static_range(SEGMENT):
+                keys = keys + (load(B + at_n + i * N, t + i < T, h),)
+                queries = queries + (load(C + at_n + i * N, t + i < T, h),)
+                decays = decays + (tl.exp2(steps[i] * rate),)
+                kept = kept + (decays[i] * h,)
+                h = kept[i] + writes[i] * keys[i]
+                totals = totals + (reads[i] + h * queries[i],)
+            reads = totals
+            drate, dB, dC = nothing, tl.zeros([SEGMENT], REAL), tl.zeros([SEGMENT], REAL)
+            by_write, by_step = (), ()
+            for i in tl.static_range(SEGMENT - 1, -1, -1):
+                dC = tl.where(place == i, tl.sum((kept[i] + writes[i] * keys[i]) * dreads[i], 0), dC)
+                dh += dreads[i] * queries[i]
+                dB = tl.where(place == i, tl.sum(dh * writes[i], 0), dB)
+                by_write = (dwrites[i] + dh * keys[i],) + by_write
+                dexponent = dh * kept[i]
+                by_step = (dsteps[i] + dexponent * rate,) + by_step
+                drate += dexponent * steps[i]
+                dh *= decays[i]
+            dwrites, dsteps = by_write, by_step
+            tl.store(dB_by_block + of_block + n * T + t, dB, mask=t + place < T)
+            tl.store(dC_by_block + of_block + n * T + t, dC, mask=t + place < T)
+            tl.store(drates + n * D, tl.load(drates + n * D, mask=real, other=0.0) + drate, mask=real)
+            tl.store(dstate + n * D, dh, mask=real)
+        for i in tl.static_range(SEGMENT):
+            present = tl.where(t + i < T, real, False)
+            value, raw = load(x + at + i * D, present, nothing), load(dt + at + i * D, present, nothing)
+            gate, grad = load(z + at + i * D, present, nothing), load(dy + at + i * D, present, nothing)
+            opened = sigmoid(gate)
+            dgate = grad * (reads[i] + skip * value) * opened * (1.0 + gate * (1.0 - opened))
+            dstep = value * dwrites[i] + 0.6931471805599453 * dsteps[i]
+            tl.store(dx + at + i * D, steps[i] * dwrites[i] + skip * dreads[i], mask=present)
+            tl.store(dz + at + i * D, dgate, mask=present)
+            tl.store(ddt + at + i * D, dstep * sigmoid(raw), mask=present)
+            dskip += dreads[i] * value
+    tl.store(dD_by_row + sequence * D + d, dskip, mask=real)
