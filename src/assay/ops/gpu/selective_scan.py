@@ -5,6 +5,10 @@ channel lies in one thread, at all steps of the segment: a scan over time and th
 between threads. The states between segments are kept for the backward pass, which computes those within again.
 """
 
+# Tuples grow in the loops that Triton unrolls; it knows no other way to write that.
+# mypy: disable-error-code="assignment"
+# ruff: noqa: RUF005
+
 from __future__ import annotations
 
 import math
