@@ -72,7 +72,7 @@ def _total(x, w, b, past, t, d, sequence, weight, T, D, N: tl.constexpr, REAL: t
     return total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("rows", "T"))
 def _forward(
     x,
     w,
@@ -99,7 +99,7 @@ def _forward(
         tl.store(y + (sequence * T + t) * D + d, total * sigmoid(total), mask=(t < T) & (d < D))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("rows", "T"))
 def _backward_silu(
     x,
     w,
@@ -130,7 +130,7 @@ def _backward_silu(
         tl.store(dtotal + at, grad * s * (1.0 + total * (1.0 - s)), mask=present)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("rows", "T"))
 def _backward(
     x,
     w,

@@ -97,7 +97,7 @@ def _next_state(a, a_im, h, h_im, b, b_im, u):
     return b * u - a_im * h_im + a * h, b_im * u + a_im * h + a * h_im
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("rows", "T"))
 def _forward(
     u,
     a,
@@ -142,7 +142,7 @@ def _forward(
     _store_pair(last + state, h, h_im, real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("rows", "T"))
 def _backward_inputs(
     u,
     a,
@@ -197,7 +197,7 @@ def _backward_inputs(
     _store_pair(dfirst + state, e, -e_im, real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("rows", "T"))
 def _backward_weights(
     u,
     a,

@@ -68,9 +68,9 @@ def _rates(A: Tensor, h: Tensor) -> Tensor:
 
 
 def _block(x: Tensor) -> int:
-    """How many channels a program takes: two per thread, if that leaves enough programs."""
+    """How many channels a program takes: two per thread, if that leaves enough programs and registers."""
     batch, heads, _, size = x.shape
-    return 64 if batch * heads * size >= 64 * 8 * MULTIPROCESSORS else 32
+    return 64 if batch * heads * size >= 64 * 8 * MULTIPROCESSORS and x.dtype != torch.float64 else 32
 
 
 def _launch(kernel: triton.JITFunction, x: Tensor, z: Tensor, dt: Tensor, rates: Tensor, *others: Tensor) -> None:
@@ -109,7 +109,7 @@ def _repeat(x, COUNT: tl.constexpr):
     return values
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("rows", "T"))
 def _forward(
     x,
     z,
@@ -156,7 +156,7 @@ def _forward(
             tl.store(y + at + i * D, (reads[i] + skip * value) * gate * sigmoid(gate), mask=present)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("rows", "T"))
 def _backward(
     x,
     z,
