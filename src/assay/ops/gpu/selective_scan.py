@@ -1,7 +1,7 @@
 """The selective scan, one program per row, head and block of channels.
 
-A program takes a segment of time steps at once, one state of all its channels after the other. All that belongs to a
-channel lies in one thread, at all steps of the segment: a scan over time and the sums over states need no exchange
+A program takes eight time steps at once, a segment, and one state of all its channels after the other. All that belongs
+to a channel lies in one thread, at all steps of the segment: a scan over time and the sums over states need no exchange
 between threads. The states between segments are kept for the backward pass, which computes those within again.
 """
 
@@ -22,7 +22,7 @@ from assay.ops.gpu.common import MULTIPROCESSORS, load, sigmoid, state_type
 from assay.ops.grouped import group_sum, or_zeros
 
 Tensors = tuple[Tensor, ...]
-SEGMENT = 8
+SEGMENT = 8  # _lane_sums takes as many vectors, twice
 
 
 def outputs(x: Tensor, z: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, h: Tensor) -> Tensors:
@@ -83,6 +83,12 @@ def _launch(kernel: triton.JITFunction, x: Tensor, z: Tensor, dt: Tensor, rates:
 
 
 @triton.jit
+def _channels(BLOCK: tl.constexpr):
+    """The channels of a program, [BLOCK / 32, 32]: the last axis are the lanes of a warp."""
+    return tl.program_id(1) * BLOCK + tl.arange(0, BLOCK // 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
+
+
+@triton.jit
 def _softplus(x):
     """max(x, 0) + log(1 + e) with e = exp(-|x|); log(u) e / (u - 1) corrects for the rounding of u = 1 + e."""
     e = tl.exp(-tl.abs(x))
@@ -99,6 +105,32 @@ def _steps(x, dt, at, t, T, D, real, like, SEGMENT: tl.constexpr):
         step = tl.where(present, _softplus(load(dt + at + i * D, present, like)), 0.0)
         steps, writes = steps + (step,), writes + (step * load(x + at + i * D, present, like),)
     return steps, writes
+
+
+@triton.jit
+def _exchange(p, q, upper, AXIS: tl.constexpr):
+    """The sum of p over two neighbours, or where `upper` is true the sum of q: neighbours trade what they do not need."""
+    bits = tl.where(upper, p, q).to(tl.int64 if p.dtype == tl.float64 else tl.int32, bitcast=True)
+    received = (bits ^ tl.xor_sum(bits, AXIS, keep_dims=True)).to(p.dtype, bitcast=True)
+    return tl.where(upper, q, p) + received
+
+
+@triton.jit
+def _lane_sums(values, lane):
+    """The sums of sixteen vectors over 32 lanes, the sum of vector i in the lanes 2i and 2i + 1.
+
+    Every vector by itself would take five exchanges between lanes; here 16 are enough for all.
+    """
+    eight, four, two = (), (), ()
+    for i in tl.static_range(8):
+        p, q = tl.reshape(values[i], lane.shape), tl.reshape(values[i + 8], lane.shape)
+        eight = eight + (_exchange(p, q, lane // 16 == 1, 0),)
+    for i in tl.static_range(4):
+        four = four + (_exchange(eight[i], eight[i + 4], lane // 8 % 2 == 1, 1),)
+    for i in tl.static_range(2):
+        two = two + (_exchange(four[i], four[i + 2], lane // 4 % 2 == 1, 2),)
+    half = _exchange(two[0], two[1], lane // 2 % 2 == 1, 3)
+    return tl.broadcast_to(tl.sum(half, 4, keep_dims=True), lane.shape)
 
 
 @triton.jit
@@ -131,8 +163,8 @@ def _forward(
 ):
     sequence = tl.program_id(0).to(tl.int64)
     weight = sequence // heads // rows * heads + sequence % heads
-    d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    real, nothing = d < D, tl.zeros([BLOCK], REAL)
+    d = _channels(BLOCK)
+    real, nothing = d < D, tl.zeros([BLOCK // 32, 32], REAL)
     skip = load(D_skip + weight * D + d, real, nothing)
     states += sequence * (tl.cdiv(T, SEGMENT) + 1) * N * D + d
     rates += weight * N * D + d
@@ -186,15 +218,16 @@ def _backward(
 ):
     sequence = tl.program_id(0).to(tl.int64)
     weight = sequence // heads // rows * heads + sequence % heads
-    d, place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, SEGMENT)
-    real, nothing = d < D, tl.zeros([BLOCK], REAL)
+    d, lane = _channels(BLOCK), tl.reshape(tl.arange(0, 32), [2, 2, 2, 2, 2])
+    real, nothing = d < D, tl.zeros([BLOCK // 32, 32], REAL)
     skip, dskip = load(D_skip + weight * D + d, real, nothing), nothing
     segments = tl.cdiv(T, SEGMENT)
     states += sequence * (segments + 1) * N * D + d
     rates += weight * N * D + d
     drates += sequence * N * D + d
     dstate += sequence * N * D + d
-    of_block = (tl.program_id(1).to(tl.int64) * tl.num_programs(0) + sequence) * N * T + place
+    of_block = (tl.program_id(1).to(tl.int64) * tl.num_programs(0) + sequence) * N * T + lane // 2 % SEGMENT
+    sums = tl.where(lane // 2 < SEGMENT, dB_by_block + of_block, dC_by_block + of_block)
     for segment in range(segments - 1, -1, -1):
         t = segment * SEGMENT
         at = (sequence * T + t) * D + d
@@ -218,20 +251,19 @@ def _backward(
                 h = kept[i] + writes[i] * keys[i]
                 totals = totals + (reads[i] + h * queries[i],)
             reads = totals
-            drate, dB, dC = nothing, tl.zeros([SEGMENT], REAL), tl.zeros([SEGMENT], REAL)
-            by_write, by_step = (), ()
+            drate, dB, dC, by_write, by_step = nothing, (), (), (), ()
             for i in tl.static_range(SEGMENT - 1, -1, -1):
-                dC = tl.where(place == i, tl.sum((kept[i] + writes[i] * keys[i]) * dreads[i], 0), dC)
+                dC = (tl.sum((kept[i] + writes[i] * keys[i]) * dreads[i], 0),) + dC
                 dh += dreads[i] * queries[i]
-                dB = tl.where(place == i, tl.sum(dh * writes[i], 0), dB)
+                dB = (tl.sum(dh * writes[i], 0),) + dB
                 by_write = (dwrites[i] + dh * keys[i],) + by_write
                 dexponent = dh * kept[i]
                 by_step = (dsteps[i] + dexponent * rate,) + by_step
                 drate += dexponent * steps[i]
                 dh *= decays[i]
             dwrites, dsteps = by_write, by_step
-            tl.store(dB_by_block + of_block + n * T + t, dB, mask=t + place < T)
-            tl.store(dC_by_block + of_block + n * T + t, dC, mask=t + place < T)
+            own = (lane % 2 == 0) & (t + lane // 2 % SEGMENT < T)
+            tl.store(sums + n * T + t, _lane_sums(dB + dC, lane), mask=own)
             tl.store(drates + n * D, tl.load(drates + n * D, mask=real, other=0.0) + drate, mask=real)
             tl.store(dstate + n * D, dh, mask=real)
         for i in tl.static_range(SEGMENT):
