@@ -29,9 +29,8 @@ class Case:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """By the letters of the axes. An operator without an axis for the states has them in its head size."""
-        separate = any("N" in axes.split() for axes in self.operator.inputs.values())
-        d = self.size if separate else self.size * max(1, self.states)
+        """By the letters of the axes."""
+        d = self.size
         axes = {"B": self.rows * self.members, "G": self.members, "H": self.heads, "T": self.time, "S": self.time}
         return axes | {"K": d, "V": d, "D": d, "O": d, "N": self.states}
 
@@ -62,8 +61,8 @@ class Case:
 def usual_case(operator: Operator) -> Case:
     """The sizes of a usual model with the operator, at 50 steps."""
     sizes = operator.usual
-    size, dtype = sizes.get("D") or sizes["K"], "complex64" if operator.complex else "float32"
-    return Case(operator.name, 50, size, heads=sizes["H"], states=sizes.get("N", 0), dtype=dtype)
+    size = sizes.get("D") or sizes["K"]
+    return Case(operator.name, 50, size, heads=sizes["H"], states=sizes.get("N", 0))
 
 
 CASES = [usual_case(operator) for operator in OPERATORS.values()]

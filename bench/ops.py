@@ -149,7 +149,7 @@ class Exact:
     def __init__(self, case: Case, device: torch.device) -> None:
         few = replace(case, rows=min(EXACT_ROWS, case.rows))
         self.inputs = few.draw(device)
-        double = {n: x.to(torch.complex128 if x.is_complex() else torch.float64) for n, x in self.inputs.items()}
+        double = {n: x.double() for n, x in self.inputs.items()}
         forward, wanted = ours(case.op, "reference").start(double)
         (self.output,) = forward()
         self.arriving = torch.randn_like(self.output).to(getattr(torch, case.dtype))

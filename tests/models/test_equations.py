@@ -16,6 +16,7 @@ from assay.models import named_model
 from assay.models.delta_rule import DeltaRule
 from assay.models.diagonal import DiagonalSsm
 from assay.models.features import features
+from assay.models.mamba import SelectiveSsm
 from assay.models.recurrent_delta import RecurrentDelta
 from assay.models.retention import Retention
 from assay.rng import Rng
@@ -365,6 +366,18 @@ def test_diagonal_state_space_model_is_a_convolution():
     y += array(layer.D) * array(u)
     first, gate = (F.gelu(torch.as_tensor(y)) @ layer.out.weight.T + layer.out.bias).chunk(2, -1)
     close(layer(u)[0], first * gate.sigmoid())
+
+
+@pytest.mark.parametrize("convolution", [1, 2, 20])
+def test_a_selective_state_space_model_keeps_the_inputs_of_the_next_window(convolution: int):
+    layer, u = SelectiveSsm(states=3, convolution=convolution).build(8, Rng.seeded(0)).double(), layer_input()
+    whole, last = layer(u)
+    first, state = layer(u[:, :4])
+    second, final = layer(u[:, 4:], state)
+    close(torch.cat([first, second], dim=1), array(whole))
+    assert [x.shape for x in final] == [x.shape for x in layer.initial_state(2)]
+    for got, wanted in zip(final, last, strict=True):
+        close(got, array(wanted))
 
 
 def test_feature_maps():

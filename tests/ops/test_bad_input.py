@@ -77,20 +77,6 @@ def test_a_wrong_number_of_axes(name: str, argument: str):
             assert re.fullmatch(expected, complaint(name, (x, w, states)))
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "h", "expected"),
-    [
-        ((1, 2, 3, 4), (4,), None, r"b has shape \[4\]; expected at least 3 axes \(batch, heads, time\)"),
-        ((5, 2, 3, 4), (1, 2, 3, 4), None, r"a has shape \[5, 2, 3, 4\]; expected one that broadcasts to b's, .*"),
-        ((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 5), r"h has shape \[1, 2, 5\]; expected \[1, 2, 4\] .*"),
-        ((1, 2, 0, 4), (1, 2, 0, 4), None, r"a has shape .*; expected every axis but batch >= 1 .*"),
-    ],
-)
-def test_shapes_of_a_scan(a: tuple[int, ...], b: tuple[int, ...], h: tuple[int, ...] | None, expected: str):
-    with pytest.raises(BadInput, match=f"^diagonal_scan: {expected}$"):
-        ops.diagonal_scan(torch.zeros(a), torch.zeros(b), h if h is None else torch.zeros(h))
-
-
 def fixed_axes(operator: Operator) -> list[tuple[str, int]]:
     """The arguments and axes whose size is not free: another argument has the letter too, or it is a number."""
     axes = {name: spec.split() for name, spec in operator.inputs.items()}
@@ -176,11 +162,9 @@ def test_another_dtype(name: str, argument: str):
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float16, torch.complex128])
 def test_a_dtype_that_is_not_supported(dtype: torch.dtype):
-    for name in ("retention", *([] if dtype.is_complex else ["diagonal_scan"])):
-        x, w, s = ([p.to(dtype) for p in part] for part in CASES[name].draw(3))
-        first = next(iter(OPERATORS[name].inputs))
-        spelt = str(dtype).removeprefix("torch.")
-        assert complaint(name, (x, w, s)) == f"{name}: {first} is {spelt}; expected float32, float64 or bfloat16"
+    x, w, s = ([p.to(dtype) for p in part] for part in CASES["retention"].draw(3))
+    spelt = str(dtype).removeprefix("torch.")
+    assert complaint("retention", (x, w, s)) == f"retention: q is {spelt}; expected float32, float64 or bfloat16"
 
 
 @pytest.mark.parametrize("argument", OPERATORS["recurrent_delta"].inputs)
@@ -200,15 +184,14 @@ def _compiled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
 
 
-def without_kernel(operator: Operator, device: torch.device) -> str:
-    scan_on_cpu = operator.name.endswith("_scan") and device == CPU  # the loop is faster there
-    return "chunked" if operator.chunked and not scan_on_cpu else "reference"
+def without_kernel(operator: Operator) -> str:
+    return "chunked" if operator.chunked else "reference"
 
 
 def expected_backend(operator: Operator, device: torch.device) -> str:
     """With all libraries installed and a small head."""
     kernel = "gpu" if device == CUDA else "cpu"
-    return kernel if kernel in operator.kernels else without_kernel(operator, device)
+    return kernel if kernel in operator.kernels else without_kernel(operator)
 
 
 def test_auto_is_the_kernel_of_the_device(monkeypatch: pytest.MonkeyPatch):
@@ -216,8 +199,8 @@ def test_auto_is_the_kernel_of_the_device(monkeypatch: pytest.MonkeyPatch):
     for name, operator in OPERATORS.items():
         assert ops.backend_for(name, "auto", CUDA) == expected_backend(operator, CUDA)
         assert ops.backend_for(name, "auto", CPU) == expected_backend(operator, CPU)
-    on_cpu = {name: ops.backend_for(name, "auto", CPU) for name in ("srwm", "retention", "diagonal_scan", "affine")}
-    assert on_cpu == {"srwm": "cpu", "retention": "cpu", "diagonal_scan": "cpu", "affine": "reference"}
+    on_cpu = {name: ops.backend_for(name, "auto", CPU) for name in ("srwm", "retention", "selective_scan", "affine")}
+    assert on_cpu == {"srwm": "cpu", "retention": "cpu", "selective_scan": "cpu", "affine": "reference"}
 
 
 def test_auto_gives_a_compiler_the_plain_operations_where_it_fuses_them(monkeypatch: pytest.MonkeyPatch):
@@ -234,18 +217,17 @@ def test_auto_without_a_kernel(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dispatch, "is_installed", lambda library: False)
     for device in (CPU, CUDA, OTHER):
         for name, operator in OPERATORS.items():
-            assert ops.backend_for(name, "auto", device) == without_kernel(operator, device)
+            assert ops.backend_for(name, "auto", device) == without_kernel(operator)
 
 
 def test_auto_beyond_the_largest_head(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dispatch, "is_installed", lambda library: True)
     for name, operator in OPERATORS.items():
         assert ops.backend_for(name, "auto", CUDA, 128) == expected_backend(operator, CUDA)
-        assert ops.backend_for(name, "auto", CUDA, 129) == without_kernel(operator, CUDA)
+        assert ops.backend_for(name, "auto", CUDA, 129) == without_kernel(operator)
         narrow = "cpu" in operator.widest
-        assert ops.backend_for(name, "auto", CPU, 129) == (without_kernel if narrow else expected_backend)(
-            operator, CPU
-        )
+        expected = without_kernel(operator) if narrow else expected_backend(operator, CPU)
+        assert ops.backend_for(name, "auto", CPU, 129) == expected
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=installed("cpu")) for n in ("linear_attention", "retention")])

@@ -139,21 +139,32 @@ def lstm(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
 
 
 def diagonal_scan(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
-    (a, b), h, outputs = x, s[0].copy(), []
-    for t in range(len(a)):
-        for index in np.ndindex(*h.shape):
-            h[index] = a[t][index] * h[index] + b[t][index]
-        outputs.append(h.copy())
-    return np.array(outputs), h
+    (a, b, C), D, h, outputs = (v[..., 0] + 1j * v[..., 1] for v in w[:3]), w[3], s[0][..., 0] + 1j * s[0][..., 1], []
+    for u in x[0]:
+        for i, n in np.ndindex(*h.shape):
+            h[i, n] = a[i, n] * h[i, n] + b[i, n] * u[i]
+        read = [sum(2 * (C[i, n] * h[i, n]).real for n in range(h.shape[1])) for i in range(len(u))]
+        outputs.append([read[i] + D[i] * u[i] for i in range(len(u))])
+    return np.array(outputs), np.stack([h.real, h.imag], axis=-1)
 
 
 def selective_scan(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
-    (u, dt, B, C), A, h, outputs = x, w[0], s[0].copy(), []
+    (u, z, dt, B, C), (A, D), h, outputs = x, w, s[0].copy(), []
     for t in range(len(u)):
+        step = np.log(1 + np.exp(dt[t]))
         for i, n in np.ndindex(*h.shape):
-            h[i, n] = np.exp(dt[t, i] * A[i, n]) * h[i, n] + dt[t, i] * u[t, i] * B[t, n]
-        outputs.append([sum(h[i, n] * C[t, n] for n in range(h.shape[1])) for i in range(h.shape[0])])
+            h[i, n] = np.exp(-step[i] * np.exp(A[i, n])) * h[i, n] + step[i] * u[t, i] * B[t, n]
+        read = [sum(h[i, n] * C[t, n] for n in range(h.shape[1])) for i in range(h.shape[0])]
+        outputs.append((read + D * u[t]) * z[t] * sigmoid(z[t]))
     return np.array(outputs), h
+
+
+def causal_convolution(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (w_, b), entries, outputs = w, [*s[0].T, *x[0]], []
+    for t in range(len(x[0])):
+        total = [b[i] + sum(w_[i, k] * entries[t + k][i] for k in range(w_.shape[1])) for i in range(len(b))]
+        outputs.append(total * sigmoid(total))
+    return np.array(outputs), np.array(entries[len(x[0]) :]).T
 
 
 def affine(x: list[Array], w: list[Array], s: list[Array], relu: bool = False) -> tuple[Array, ...]:
@@ -184,6 +195,7 @@ EQUATIONS: dict[str, Callable[..., tuple[Array, ...]]] = {
     "elementwise_lstm": elementwise_lstm,
     "diagonal_scan": diagonal_scan,
     "selective_scan": selective_scan,
+    "causal_convolution": causal_convolution,
     "affine": affine,
     "layer_norm": layer_norm,
 }

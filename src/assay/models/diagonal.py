@@ -49,8 +49,7 @@ class DiagonalSsmLayer(MixerLayer):
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         L = torch.complex(-self.log_decay.exp(), self.frequency)
         a = torch.exp(self.log_dt.exp()[:, None] * L)
-        b = (a - 1) / L * x[:, None, :, :, None]
-        h, state = ops.diagonal_scan(a[None, None, None], b, state, backend=backend)
-        C = torch.view_as_complex(self.C)
-        y = 2 * (h[:, 0] * C).sum(-1).real + self.D * x
-        return F.glu(self.out(F.gelu(y))), state
+        a, b = (torch.view_as_real(w)[None, None] for w in (a, (a - 1) / L))
+        C, D, h = self.C[None, None], self.D[None, None], torch.view_as_real(state)
+        y, h = ops.diagonal_scan(x[:, None], a, b, C, D, h, backend=backend)
+        return F.glu(self.out(F.gelu(y[:, 0]))), torch.view_as_complex(h)

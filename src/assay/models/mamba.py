@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -53,12 +52,14 @@ class SelectiveSsmLayer(MixerLayer):
         return self.zeros(batch, 1, self.inner, self.states), self.zeros(batch, self.inner, self.kernel - 1)
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
-        h, before = state
-        x, z = self.project(x).chunk(2, -1)
-        window = torch.cat([before, x.mT], dim=-1)
-        x = F.silu(F.conv1d(window, self.conv_weight, self.conv_bias, groups=self.inner)).mT
+        h, past = state
+        no_bias = x.new_zeros(1, 1, self.inner)
+        # Two maps: the halves of one output would have to be copied apart, and their gradients together.
+        x, z = (ops.affine(x[:, None], w[None, None], no_bias) for w in self.project.weight.chunk(2))
+        weights = self.conv_weight[:, 0][None, None], self.conv_bias[None, None]
+        x, past = ops.causal_convolution(x, *weights, past[:, None], backend=backend)
         dt, B, C = self.select(x).split([self.rank, self.states, self.states], dim=-1)
-        dt, A = F.softplus(self.dt(dt)), -self.A_log.exp()
-        y, h = ops.selective_scan(x[:, None], dt[:, None], A[None, None], B[:, None], C[:, None], h, backend=backend)
-        y = (y[:, 0] + self.D * x) * F.silu(z)
-        return self.out(y), (h, window[:, :, window.shape[2] - self.kernel + 1 :])
+        y, h = ops.selective_scan(
+            x, z, self.dt(dt), self.A_log[None, None], B, C, self.D[None, None], h, backend=backend
+        )
+        return self.out(y[:, 0]), (h, past[:, 0])

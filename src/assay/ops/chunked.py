@@ -7,9 +7,10 @@ operator up to rounding.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from assay.ops.products import per_row
+from assay.ops.products import as_complex, per_row
 
 CHUNK = 64
 
@@ -57,23 +58,40 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, W: Tensor) -> tupl
     return torch.cat(outputs, dim=2), W
 
 
-def diagonal_scan(a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor]:
-    """All h_t = a_t h_{t-1} + b_t of a chunk by doubling: after round r every entry covers the last 2^r steps."""
+def diagonal_scan(u: Tensor, a: Tensor, b: Tensor, C: Tensor, D: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """y_i = 2 Re(C a^(i+1) h) + sum_{j<=i} K_{i-j} u_j with K_l = 2 Re sum(C b a^l), and D added to K_0.
+
+    Sequences are [groups, heads, dim, rows, time] here, and states [..., rows, 2 state]: products of real matrices.
+    """
+    groups = len(D)
+    chunk = min(CHUNK, u.shape[2])
+    a, b, C = as_complex(a), as_complex(b), as_complex(C)
+    powers = torch.ones_like(a)[..., None]
+    while powers.shape[-1] <= chunk:  # 1, a, ..., a^(2n-1) from 1, a, ..., a^(n-1)
+        powers = torch.cat([powers, powers * (powers[..., -1] * a)[..., None]], dim=-1)
+    K = 2 * ((C * b)[..., None] * powers[..., :chunk]).sum(-2).real
+    K = torch.cat([K[..., :1] + D[..., None], K[..., 1:]], dim=-1)
+    toeplitz = F.pad(K, (chunk - 1, 0)).unfold(-1, chunk, 1).flip(-2)  # [j, i] is K_(i-j), or 0
+    reads = 2 * C[..., None] * powers[..., 1 : chunk + 1]
+    reads = torch.stack([reads.real, -reads.imag], dim=-2).flatten(-3, -2)
+    writes = torch.view_as_real((b[..., None] * powers[..., :chunk]).mT.contiguous()).flatten(-2)
+    x = u.unflatten(0, (groups, -1)).permute(0, 2, 4, 1, 3)
+    state = h.unflatten(0, (groups, -1)).permute(0, 2, 3, 1, 4, 5).flatten(-2)
     outputs = []
-    for a_c, b_c in _chunks(a, b):
-        b_c = torch.cat([b_c[:, :, :1] + a_c[:, :, :1] * h[:, :, None], b_c[:, :, 1:]], dim=2)
-        reach = 1
-        while reach < b_c.shape[2]:
-            b_c = torch.cat([b_c[:, :, :reach], b_c[:, :, reach:] + a_c[:, :, reach:] * b_c[:, :, :-reach]], dim=2)
-            a_c = torch.cat([a_c[:, :, :reach], a_c[:, :, reach:] * a_c[:, :, :-reach]], dim=2)
-            reach *= 2
-        h = b_c[:, :, -1]
-        outputs.append(b_c)
-    return (torch.cat(outputs, dim=2),)
+    for x_c in x.split(CHUNK, dim=-1):
+        n = x_c.shape[-1]
+        outputs.append(x_c @ toeplitz[..., :n, :n] + state @ reads[..., :n])
+        kept = as_complex(state.unflatten(-1, (-1, 2))) * powers[..., None, :, n]
+        state = torch.view_as_real(kept).flatten(-2) + x_c @ writes[..., :n, :].flip(-2)
+    y = torch.cat(outputs, dim=-1).permute(0, 3, 1, 4, 2).reshape(u.shape)
+    return y, state.unflatten(-1, (-1, 2)).permute(0, 3, 1, 2, 4, 5).reshape(h.shape)
 
 
-def selective_scan(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    """A diagonal scan over [batch, heads, time, dim, state], read by C."""
-    a = torch.exp(dt[..., None] * per_row(A, len(x))[..., None, :, :])
-    (states,) = diagonal_scan(a, (dt * x)[..., None] * B[..., None, :], h)
-    return (states @ C[..., None])[..., 0], states[:, :, -1]
+def causal_convolution(x: Tensor, w: Tensor, b: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+    """One product per entry of the window, for all moments at once."""
+    time, w, b = x.shape[2], per_row(w, len(x)), per_row(b, len(x))
+    window = torch.cat([past.mT, x], dim=2)
+    total = b[:, :, None]
+    for k in range(w.shape[-1]):
+        total = total + w[:, :, None, :, k] * window[:, :, k : k + time]
+    return F.silu(total), window[:, :, time:].mT

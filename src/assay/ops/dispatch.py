@@ -94,8 +94,7 @@ def backend_for(name: str, backend: Backend, device: torch.device, size: int = 1
     slower = time < operator.shortest.get(kernel, 1) or size > operator.widest.get(kernel, size)
     if kernel in LIBRARIES and not fuses and not slower and not _problem(name, kernel, device, size):
         return kernel
-    parallel = operator.chunked is not None and (operator.chunked_on_cpu or device.type != "cpu")
-    return "chunked" if parallel else "reference"
+    return "chunked" if operator.chunked else "reference"
 
 
 def _problem(name: str, backend: str, device: torch.device, size: int) -> str | None:

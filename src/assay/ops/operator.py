@@ -1,8 +1,8 @@
 """What an operator is: a step, axes of inputs and outputs, and flags. Checks and the reference follow from these.
 
 An axis is a letter: B batch, G groups, H heads, T time, S past and time, K key, V value, D head size, O output size, N
-states; 3D+1 is a sum of them. An input with T or S is a sequence, one with G a weight (the rows of a group share it),
-any other a state.
+states; 3D+1 and N-1 are sums of them. An input with T or S is a sequence, one with G a weight (the rows of a group
+share it), any other a state.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ class Operator:
     widest: dict[str, int] = field(default_factory=dict)  # the head size up to which it is
     bounded: str = ""  # the axes that the gpu kernels keep on chip, so that a limit binds them
     chunked: Callable[..., Tensors] | None = None  # the parallel form, if there is one
-    chunked_on_cpu: bool = True  # whether the parallel form is faster than the reference on a CPU
     fusible: bool = False  # whether torch.compile makes the reference as fast as a kernel
-    complex: bool = False  # whether complex numbers are valid
     typical: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)  # from random numbers to usual values
     variants: dict[str, Flags] = field(default_factory=dict)  # settings of the flags that tests cover, by name
     usual: dict[str, int] = field(default_factory=dict)  # sizes of axes in a usual model: those that are measured
@@ -170,7 +168,7 @@ class Operator:
         if len(shape) != len(axes):
             raise BadInput(f"{self.name}: {name} has shape {shape}; expected {len(axes)} axes {named}")
         for axis, size in zip(axes, shape, strict=True):
-            if size < 1 and axis != "B":
+            if size < 1 and axis.isalpha() and axis != "B":
                 raise BadInput(f"{self.name}: {name} has shape {shape}; expected every axis but batch >= 1 {named}")
             if axis.isalpha():
                 sizes.setdefault(axis, size)
@@ -179,7 +177,7 @@ class Operator:
         first = next(name for name in inputs if name not in self.integers)
         dtype = inputs[first].dtype
         valid = (torch.float32, torch.float64, torch.bfloat16)
-        if dtype not in valid and not (dtype.is_complex and self.complex):
+        if dtype not in valid:
             raise BadInput(f"{self.name}: {first} is {_spelt(dtype)}; expected float32, float64 or bfloat16")
         for name, x in inputs.items():
             expected = dtype if name in self.sequences + self.weights else state_dtype(dtype)
@@ -208,14 +206,14 @@ def state_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def shape_of(axes: str, sizes: Mapping[str, int]) -> list[int]:
     """
-    >>> shape_of("B H 3D+4", {"B": 5, "H": 1, "D": 2})
-    [5, 1, 10]
+    >>> shape_of("B H 3D+4 D-1", {"B": 5, "H": 1, "D": 2})
+    [5, 1, 10, 1]
     """
-    return [sum(_term(part, sizes) for part in axis.split("+")) for axis in axes.split()]
+    return [sum(_term(part, sizes) for part in re.findall("-?[^+-]+", axis)) for axis in axes.split()]
 
 
 def _term(part: str, sizes: Mapping[str, int]) -> int:
-    letter = part.lstrip("0123456789")
+    letter = part.lstrip("-0123456789")
     factor = int(part.removesuffix(letter) or 1)
     return factor * sizes[letter] if letter else factor
 
@@ -225,7 +223,7 @@ def axis_names(axes: str) -> str:
     >>> axis_names("B H T 2K+V")
     'batch, heads, time, 2 key + value'
     """
-    spaced = axes.replace(" ", ", ").replace("+", " + ")
+    spaced = axes.replace(" ", ", ").replace("+", " + ").replace("-", " - ")
     return re.sub("[A-Z]", lambda letter: AXES[letter[0]], re.sub(r"(\d)([A-Z])", r"\1 \2", spaced))
 
 

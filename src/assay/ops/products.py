@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -24,3 +25,8 @@ def apply(W: Tensor, x: Tensor) -> Tensor:
 def outer(a: Tensor, b: Tensor) -> Tensor:
     """a b^T for every row and head."""
     return a[..., :, None] * b[..., None, :]
+
+
+def as_complex(x: Tensor) -> Tensor:
+    """Complex numbers whose real and imaginary parts are the last axis."""
+    return torch.view_as_complex(x.contiguous())

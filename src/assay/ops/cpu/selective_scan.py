@@ -1,41 +1,61 @@
-"""The selective scan; a block is one row and head."""
+"""The selective scan; a block is one row and head. What is done per channel and step, around it, PyTorch does."""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from assay.ops.cpu.functions import exp
 from assay.ops.cpu.jit import kernel, launch
 from assay.ops.cpu.scratch import LANES, areas
 from assay.ops.grouped import group_sum, or_zeros
+from assay.ops.products import per_row
 
 Tensors = tuple[Tensor, ...]
 SEGMENT = 16  # steps between the states that the forward pass keeps
 
 
-def outputs(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> Tensors:
-    """y and the final state; then the states at the start of every segment."""
-    segments = -(-x.shape[2] // SEGMENT)
-    return torch.empty_like(x), torch.empty_like(h), h.new_empty(*h.shape[:2], segments, *h.shape[2:])
+def outputs(x: Tensor, z: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, h: Tensor) -> Tensors:
+    """y and the final state; then h C + D x, and the states at the start of every segment."""
+    starts = h.new_empty(*h.shape[:2], -(-x.shape[2] // SEGMENT), *h.shape[2:])
+    return torch.empty_like(x), torch.empty_like(h), torch.empty_like(x), starts
 
 
-def forward(results: Tensors, x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> None:
-    y, last, starts = results
+def forward(
+    results: Tensors, x: Tensor, z: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, h: Tensor
+) -> None:
+    y, last, read, starts = results
     last.copy_(h)
-    launch(_forward, x.shape[0] * x.shape[1], {}, x, dt, A, B, C, last, y, starts)
+    launch(_forward, x.shape[0] * x.shape[1], {}, x, F.softplus(dt), -A.exp(), B, C, last, read, starts)
+    read += per_row(D, len(x))[:, :, None] * x
+    torch.mul(read, F.silu(z), out=y)
 
 
 def backward(
-    results: Tensors, grads: Tensors, x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor
+    results: Tensors,
+    grads: Tensors,
+    x: Tensor,
+    z: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    h: Tensor,
 ) -> Tensors:
-    dy, d_last = grads
-    dx, ddt, dB, dC = (torch.empty_like(a) for a in (x, dt, B, C))
-    dh = or_zeros(d_last, h).clone()
+    _, _, read, starts = results
+    step, rates, dread = F.softplus(dt), -A.exp(), grads[0] * F.silu(z)
+    dx, dstep, dB, dC = (torch.empty_like(a) for a in (x, dt, B, C))
+    dh = or_zeros(grads[1], h).clone()
     dA = torch.empty_like(h)
     layout = {"states": -(-(SEGMENT + 1) * h.shape[2] * h.shape[3] // LANES)}
-    launch(_backward, x.shape[0] * x.shape[1], layout, x, dt, A, B, C, results[2], dy, dx, ddt, dA, dB, dC, dh)
-    return dx, ddt, group_sum(dA, len(A)), dB, dC, dh
+    arguments = x, step, rates, B, C, starts, dread, dx, dstep, dA, dB, dC, dh
+    launch(_backward, x.shape[0] * x.shape[1], layout, *arguments)
+    dx += per_row(D, len(x))[:, :, None] * dread
+    dz = torch.ops.aten.silu_backward(grads[0] * read, z)
+    dD = group_sum((dread * x).sum(2), len(D))
+    return dx, dz, dstep * dt.sigmoid(), group_sum(dA, len(A)) * rates, dB, dC, dD, dh
 
 
 @kernel

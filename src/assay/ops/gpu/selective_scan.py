@@ -1,74 +1,157 @@
-"""The selective scan, one program per row, head and block of channels with its states [BLOCK, N] in registers.
+"""The selective scan, one program per row, head and block of channels.
 
-Decays cannot be undone, so the forward pass saves the state before every SEGMENT steps and the backward pass computes a
-segment's states again, into memory, before it runs back through them.
+A program takes eight time steps at once, a segment, and one state of all its channels after the other. All that belongs
+to a channel lies in one thread, at all steps of the segment: a scan over time and the sums over states need no exchange
+between threads. The states between segments are kept for the backward pass, which computes those within again.
 """
 
+# Tuples grow in the loops that Triton unrolls; it knows no other way to write that.
+# mypy: disable-error-code="assignment"
+# ruff: noqa: RUF005
+
 from __future__ import annotations
+
+import math
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from assay.ops.gpu.common import load, padded
+from assay.ops.gpu.common import MULTIPROCESSORS, load, sigmoid, state_type
 from assay.ops.grouped import group_sum, or_zeros
 
-SEGMENT = 16
+Tensors = tuple[Tensor, ...]
+SEGMENT = 8  # _lane_sums takes as many vectors, twice
 
 
-def outputs(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> tuple[Tensor, ...]:
-    checkpoints = h.new_empty(*h.shape[:2], (x.shape[2] + SEGMENT - 1) // SEGMENT, *h.shape[2:])
-    return torch.empty_like(x), torch.empty_like(h), checkpoints
+def outputs(x: Tensor, z: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, h: Tensor) -> Tensors:
+    segments = triton.cdiv(x.shape[2], SEGMENT)
+    return torch.empty_like(x), torch.empty_like(h), h.new_empty(*h.shape[:2], segments + 1, *h.shape[:1:-1])
 
 
-def forward(outputs: tuple[Tensor, ...], x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> None:
-    _launch(_forward, x, dt, A, B, C, h, *outputs)
+def forward(
+    outputs: Tensors, x: Tensor, z: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, h: Tensor
+) -> None:
+    y, last, states = outputs
+    states[:, :, 0].copy_(h.mT)
+    _launch(_forward, x, z, dt, _rates(A, h), B, C, D, states, y)
+    last.copy_(states[:, :, -1].mT)
 
 
 def backward(
-    outputs: tuple[Tensor, ...],
-    grads: tuple[Tensor, ...],
+    outputs: Tensors,
+    grads: Tensors,
     x: Tensor,
+    z: Tensor,
     dt: Tensor,
     A: Tensor,
     B: Tensor,
     C: Tensor,
+    D: Tensor,
     h: Tensor,
-) -> tuple[Tensor, ...]:
-    dx, ddt, dh = (torch.empty_like(tensor) for tensor in (x, dt, h))
-    blocks = triton.cdiv(x.shape[3], _block(A))
-    dB, dC = (h.new_empty(blocks, *B.shape) for _ in range(2))
-    dA, states = torch.empty_like(h), h.new_empty(*h.shape[:2], SEGMENT, *h.shape[2:])
-    _launch(_backward, x, dt, A, B, C, outputs[2], grads[0], or_zeros(grads[1], h), states, dx, ddt, dA, dB, dC, dh)
-    return dx, ddt, group_sum(dA, len(A)).to(A.dtype), dB.sum(0).to(B.dtype), dC.sum(0).to(C.dtype), dh
+) -> Tensors:
+    dx, dz, ddt, rates = torch.empty_like(x), torch.empty_like(z), torch.empty_like(dt), _rates(A, h)
+    dh = or_zeros(grads[1], h).mT.clone(memory_format=torch.contiguous_format)
+    drates, dD = torch.zeros_like(dh), h.new_empty(h.shape[:3])
+    shape = triton.cdiv(x.shape[3], _block(x)), *B.shape[:2], B.shape[3], B.shape[2]
+    dB, dC = (h.new_empty(shape) for _ in range(2))
+    _launch(_backward, x, z, dt, rates, B, C, D, outputs[2], grads[0], dx, dz, ddt, drates, dB, dC, dD, dh)
+    dA = group_sum(drates, len(A)) * rates * math.log(2)
+    dB, dC = (d.sum(0).mT.to(B.dtype) for d in (dB, dC))
+    return dx, dz, ddt, dA.mT.to(A.dtype), dB, dC, group_sum(dD, len(D)).to(D.dtype), dh.mT
 
 
-def _block(A: Tensor) -> int:
-    """How many channels a program takes: some 256 numbers of state."""
-    size, count = A.shape[2:]
-    return min(padded(size), max(256 // padded(count), 1))
+def _rates(A: Tensor, h: Tensor) -> Tensor:
+    """[groups, heads, state, dim], such that a decay is exp2(step rate)."""
+    return A.mT.to(h.dtype).contiguous().exp() * -math.log2(math.e)
 
 
-def _launch(kernel: triton.JITFunction, x: Tensor, dt: Tensor, A: Tensor, *others: Tensor) -> None:
+def _block(x: Tensor) -> int:
+    """How many channels a program takes: two per thread, if that leaves enough programs and registers."""
+    batch, heads, _, size = x.shape
+    return 64 if batch * heads * size >= 64 * 8 * MULTIPROCESSORS and x.dtype != torch.float64 else 32
+
+
+def _launch(kernel: triton.JITFunction, x: Tensor, z: Tensor, dt: Tensor, rates: Tensor, *others: Tensor) -> None:
     batch, heads, time, size = x.shape
-    count, block = A.shape[3], _block(A)
+    block = _block(x)
     grid = (batch * heads, triton.cdiv(size, block))
-    sizes = (batch // len(A), heads, time, size)
-    kernel[grid](x, dt, A, *others, *sizes, N=count, SEGMENT=SEGMENT, BLOCK=block, STATES=padded(count), num_warps=1)
+    sizes = (batch // len(rates), heads, time, size)
+    settings = {"N": rates.shape[2], "SEGMENT": SEGMENT, "BLOCK": block, "REAL": state_type(x)}
+    kernel[grid](x, z, dt, rates, *others, *sizes, **settings, num_warps=1)
 
 
 @triton.jit
+def _channels(BLOCK: tl.constexpr):
+    """The channels of a program, [BLOCK / 32, 32]: the last axis are the lanes of a warp."""
+    return tl.program_id(1) * BLOCK + tl.arange(0, BLOCK // 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
+
+
+@triton.jit
+def _softplus(x):
+    """max(x, 0) + log(1 + e) with e = exp(-|x|); log(u) e / (u - 1) corrects for the rounding of u = 1 + e."""
+    e = tl.exp(-tl.abs(x))
+    u = 1.0 + e
+    return tl.maximum(x, 0.0) + tl.where(u == 1.0, e, tl.log(u) * e / tl.where(u == 1.0, 1.0, u - 1.0))
+
+
+@triton.jit
+def _steps(x, dt, at, t, T, D, real, like, SEGMENT: tl.constexpr):
+    """The step softplus(dt) and what is written, step x, at every time of a segment; zero after the last."""
+    steps, writes = (), ()
+    for i in tl.static_range(SEGMENT):
+        present = tl.where(t + i < T, real, False)
+        step = tl.where(present, _softplus(load(dt + at + i * D, present, like)), 0.0)
+        steps, writes = steps + (step,), writes + (step * load(x + at + i * D, present, like),)
+    return steps, writes
+
+
+@triton.jit
+def _exchange(p, q, upper, AXIS: tl.constexpr):
+    """The sum of p over two neighbours, or where `upper` is true the sum of q: neighbours trade what they do not need."""
+    bits = tl.where(upper, p, q).to(tl.int64 if p.dtype == tl.float64 else tl.int32, bitcast=True)
+    received = (bits ^ tl.xor_sum(bits, AXIS, keep_dims=True)).to(p.dtype, bitcast=True)
+    return tl.where(upper, q, p) + received
+
+
+@triton.jit
+def _lane_sums(values, lane):
+    """The sums of sixteen vectors over 32 lanes, the sum of vector i in the lanes 2i and 2i + 1.
+
+    Every vector by itself would take five exchanges between lanes; here 16 are enough for all.
+    """
+    eight, four, two = (), (), ()
+    for i in tl.static_range(8):
+        p, q = tl.reshape(values[i], lane.shape), tl.reshape(values[i + 8], lane.shape)
+        eight = eight + (_exchange(p, q, lane // 16 == 1, 0),)
+    for i in tl.static_range(4):
+        four = four + (_exchange(eight[i], eight[i + 4], lane // 8 % 2 == 1, 1),)
+    for i in tl.static_range(2):
+        two = two + (_exchange(four[i], four[i + 2], lane // 4 % 2 == 1, 2),)
+    half = _exchange(two[0], two[1], lane // 2 % 2 == 1, 3)
+    return tl.broadcast_to(tl.sum(half, 4, keep_dims=True), lane.shape)
+
+
+@triton.jit
+def _repeat(x, COUNT: tl.constexpr):
+    values = ()
+    for _ in tl.static_range(COUNT):
+        values = values + (x,)
+    return values
+
+
+@triton.jit(do_not_specialize=("rows", "T"))
 def _forward(
     x,
+    z,
     dt,
-    A,
+    rates,
     B,
     C,
-    first,
+    D_skip,
+    states,
     y,
-    last,
-    checkpoints,
     rows,
     heads,
     T,
@@ -76,43 +159,54 @@ def _forward(
     N: tl.constexpr,
     SEGMENT: tl.constexpr,
     BLOCK: tl.constexpr,
-    STATES: tl.constexpr,
+    REAL: tl.constexpr,
 ):
     sequence = tl.program_id(0).to(tl.int64)
-    d, n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, STATES)
-    real_d, real_n = d < D, n < N
-    real = real_d[:, None] & real_n[None, :]
-    state = d[:, None] * N + n[None, :]
-    h = tl.load(first + sequence * D * N + state, mask=real, other=0.0)
-    rates = load(A + (sequence // heads // rows * heads + sequence % heads) * D * N + state, real, h)
-    checkpoints += sequence * tl.cdiv(T, SEGMENT) * D * N
-    for t in tl.range(T, num_stages=4):
-        tl.store(checkpoints + t // SEGMENT * D * N + state, h, mask=real & (t % SEGMENT == 0))
-        at_d, at_n = (sequence * T + t) * D + d, (sequence * T + t) * N + n
-        step = load(dt + at_d, real_d, h)
-        written = step * load(x + at_d, real_d, h)
-        h = tl.exp(step[:, None] * rates) * h + written[:, None] * load(B + at_n, real_n, h)[None, :]
-        tl.store(y + at_d, tl.sum(h * load(C + at_n, real_n, h)[None, :], axis=1), mask=real_d)
-    tl.store(last + sequence * D * N + state, h, mask=real)
+    weight = sequence // heads // rows * heads + sequence % heads
+    d = _channels(BLOCK)
+    real, nothing = d < D, tl.zeros([BLOCK // 32, 32], REAL)
+    skip = load(D_skip + weight * D + d, real, nothing)
+    states += sequence * (tl.cdiv(T, SEGMENT) + 1) * N * D + d
+    rates += weight * N * D + d
+    for t in range(0, T, SEGMENT):
+        at = (sequence * T + t) * D + d
+        steps, writes = _steps(x, dt, at, t, T, D, real, nothing, SEGMENT)
+        reads = _repeat(nothing, SEGMENT)
+        for n in range(N):
+            rate, h = load(rates + n * D, real, nothing), tl.load(states + n * D, mask=real, other=0.0)
+            totals, at_n = (), (sequence * T + t) * N + n
+            for i in tl.static_range(SEGMENT):
+                key, query = load(B + at_n + i * N, t + i < T, h), load(C + at_n + i * N, t + i < T, h)
+                h = tl.exp2(steps[i] * rate) * h + writes[i] * key
+                totals = totals + (reads[i] + h * query,)
+            reads = totals
+            tl.store(states + (N + n) * D, h, mask=real)
+        states += N * D
+        for i in tl.static_range(SEGMENT):
+            present = tl.where(t + i < T, real, False)
+            value, gate = load(x + at + i * D, present, nothing), load(z + at + i * D, present, nothing)
+            tl.store(y + at + i * D, (reads[i] + skip * value) * gate * sigmoid(gate), mask=present)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("rows", "T"))
 def _backward(
     x,
+    z,
     dt,
-    A,
+    rates,
     B,
     C,
-    checkpoints,
-    dy,
-    dlast,
+    D_skip,
     states,
+    dy,
     dx,
+    dz,
     ddt,
-    dA_by_row,
+    drates,
     dB_by_block,
     dC_by_block,
-    dfirst,
+    dD_by_row,
+    dstate,
     rows,
     heads,
     T,
@@ -120,46 +214,67 @@ def _backward(
     N: tl.constexpr,
     SEGMENT: tl.constexpr,
     BLOCK: tl.constexpr,
-    STATES: tl.constexpr,
+    REAL: tl.constexpr,
 ):
     sequence = tl.program_id(0).to(tl.int64)
-    d, n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, STATES)
-    real_d, real_n = d < D, n < N
-    real = real_d[:, None] & real_n[None, :]
-    state = d[:, None] * N + n[None, :]
-    dh = tl.load(dlast + sequence * D * N + state, mask=real, other=0.0)
-    rates = load(A + (sequence // heads // rows * heads + sequence % heads) * D * N + state, real, dh)
-    dA = tl.zeros_like(dh)
+    weight = sequence // heads // rows * heads + sequence % heads
+    d, lane = _channels(BLOCK), tl.reshape(tl.arange(0, 32), [2, 2, 2, 2, 2])
+    real, nothing = d < D, tl.zeros([BLOCK // 32, 32], REAL)
+    skip, dskip = load(D_skip + weight * D + d, real, nothing), nothing
     segments = tl.cdiv(T, SEGMENT)
-    checkpoints += sequence * segments * D * N
-    states += sequence * SEGMENT * D * N
-    of_block = tl.program_id(1).to(tl.int64) * tl.num_programs(0) * T * N
+    states += sequence * (segments + 1) * N * D + d
+    rates += weight * N * D + d
+    drates += sequence * N * D + d
+    dstate += sequence * N * D + d
+    of_block = (tl.program_id(1).to(tl.int64) * tl.num_programs(0) + sequence) * N * T + lane // 2 % SEGMENT
+    sums = tl.where(lane // 2 < SEGMENT, dB_by_block + of_block, dC_by_block + of_block)
     for segment in range(segments - 1, -1, -1):
-        start = segment * SEGMENT
-        end = tl.minimum(start + SEGMENT, T)
-        h = tl.load(checkpoints + segment * D * N + state, mask=real, other=0.0)
-        for t in tl.range(start, end, num_stages=4):
-            tl.store(states + (t - start) * D * N + state, h, mask=real)
-            at_d, at_n = (sequence * T + t) * D + d, (sequence * T + t) * N + n
-            step = load(dt + at_d, real_d, h)
-            written = step * load(x + at_d, real_d, h)
-            h = tl.exp(step[:, None] * rates) * h + written[:, None] * load(B + at_n, real_n, h)[None, :]
-        tl.debug_barrier()  # threads may read what others have stored
-        for t in tl.range(end - 1, start - 1, -1, num_stages=4):
-            at_d, at_n = (sequence * T + t) * D + d, (sequence * T + t) * N + n
-            step, value = load(dt + at_d, real_d, h), load(x + at_d, real_d, h)
-            key, dread = load(B + at_n, real_n, h)[None, :], load(dy + at_d, real_d, h)[:, None]
-            tl.store(dC_by_block + of_block + at_n, tl.sum(dread * h, axis=0), mask=real_n)
-            dh += dread * load(C + at_n, real_n, h)[None, :]
-            h = tl.load(states + (t - start) * D * N + state, mask=real, other=0.0)
-            decay = tl.exp(step[:, None] * rates)
-            dexponent = dh * h * decay
-            dwritten = tl.sum(dh * key, axis=1)
-            tl.store(dB_by_block + of_block + at_n, tl.sum(dh * (step * value)[:, None], axis=0), mask=real_n)
-            tl.store(dx + at_d, step * dwritten, mask=real_d)
-            tl.store(ddt + at_d, value * dwritten + tl.sum(dexponent * rates, axis=1), mask=real_d)
-            dA += dexponent * step[:, None]
-            dh *= decay
-        tl.debug_barrier()
-    tl.store(dA_by_row + sequence * D * N + state, dA, mask=real)
-    tl.store(dfirst + sequence * D * N + state, dh, mask=real)
+        t = segment * SEGMENT
+        at = (sequence * T + t) * D + d
+        steps, writes = _steps(x, dt, at, t, T, D, real, nothing, SEGMENT)
+        dreads = ()
+        for i in tl.static_range(SEGMENT):
+            present = tl.where(t + i < T, real, False)
+            gate = load(z + at + i * D, present, nothing)
+            dreads = dreads + (load(dy + at + i * D, present, nothing) * gate * sigmoid(gate),)
+        reads = _repeat(nothing, SEGMENT)
+        dwrites, dsteps = reads, reads
+        for n in range(N):
+            rate, dh = load(rates + n * D, real, nothing), tl.load(dstate + n * D, mask=real, other=0.0)
+            h = tl.load(states + (segment * N + n) * D, mask=real, other=0.0)
+            keys, queries, decays, kept, totals, at_n = (), (), (), (), (), (sequence * T + t) * N + n
+            for i in tl.static_range(SEGMENT):
+                keys = keys + (load(B + at_n + i * N, t + i < T, h),)
+                queries = queries + (load(C + at_n + i * N, t + i < T, h),)
+                decays = decays + (tl.exp2(steps[i] * rate),)
+                kept = kept + (decays[i] * h,)
+                h = kept[i] + writes[i] * keys[i]
+                totals = totals + (reads[i] + h * queries[i],)
+            reads = totals
+            drate, dB, dC, by_write, by_step = nothing, (), (), (), ()
+            for i in tl.static_range(SEGMENT - 1, -1, -1):
+                dC = (tl.sum((kept[i] + writes[i] * keys[i]) * dreads[i], 0),) + dC
+                dh += dreads[i] * queries[i]
+                dB = (tl.sum(dh * writes[i], 0),) + dB
+                by_write = (dwrites[i] + dh * keys[i],) + by_write
+                dexponent = dh * kept[i]
+                by_step = (dsteps[i] + dexponent * rate,) + by_step
+                drate += dexponent * steps[i]
+                dh *= decays[i]
+            dwrites, dsteps = by_write, by_step
+            own = (lane % 2 == 0) & (t + lane // 2 % SEGMENT < T)
+            tl.store(sums + n * T + t, _lane_sums(dB + dC, lane), mask=own)
+            tl.store(drates + n * D, tl.load(drates + n * D, mask=real, other=0.0) + drate, mask=real)
+            tl.store(dstate + n * D, dh, mask=real)
+        for i in tl.static_range(SEGMENT):
+            present = tl.where(t + i < T, real, False)
+            value, raw = load(x + at + i * D, present, nothing), load(dt + at + i * D, present, nothing)
+            gate, grad = load(z + at + i * D, present, nothing), load(dy + at + i * D, present, nothing)
+            opened = sigmoid(gate)
+            dgate = grad * (reads[i] + skip * value) * opened * (1.0 + gate * (1.0 - opened))
+            dstep = value * dwrites[i] + 0.6931471805599453 * dsteps[i]
+            tl.store(dx + at + i * D, steps[i] * dwrites[i] + skip * dreads[i], mask=present)
+            tl.store(dz + at + i * D, dgate, mask=present)
+            tl.store(ddt + at + i * D, dstep * sigmoid(raw), mask=present)
+            dskip += dreads[i] * value
+    tl.store(dD_by_row + sequence * D + d, dskip, mask=real)
