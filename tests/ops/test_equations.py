@@ -162,7 +162,8 @@ def selective_scan(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Arra
 def causal_convolution(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
     (w_, b), entries, outputs = w, [*s[0].T, *x[0]], []
     for t in range(len(x[0])):
-        total = [b[i] + sum(w_[i, k] * entries[t + k][i] for k in range(w_.shape[1])) for i in range(len(b))]
+        sums = [b[i] + sum(w_[i, k] * entries[t + k][i] for k in range(w_.shape[1])) for i in range(len(b))]
+        total = np.array(sums)
         outputs.append(total * sigmoid(total))
     return np.array(outputs), np.array(entries[len(x[0]) :]).T
 

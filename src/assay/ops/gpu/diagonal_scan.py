@@ -5,8 +5,6 @@ so it is taken forward in time: with g = dh/da, which follows g' = a g + h, it i
 """
 
 # Tuples grow in the loops that Triton unrolls; it knows no other way to write that.
-# mypy: disable-error-code="assignment"
-# ruff: noqa: RUF005
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@ between threads. The states between segments are kept for the backward pass, whi
 """
 
 # Tuples grow in the loops that Triton unrolls; it knows no other way to write that.
-# mypy: disable-error-code="assignment"
-# ruff: noqa: RUF005
 
 from __future__ import annotations
 
@@ -109,7 +107,7 @@ def _steps(x, dt, at, t, T, D, real, like, SEGMENT: tl.constexpr):
 
 @triton.jit
 def _exchange(p, q, upper, AXIS: tl.constexpr):
-    """The sum of p over two neighbours, or where `upper` is true the sum of q: neighbours trade what they do not need."""
+    """The sum of p over two neighbours, or where `upper` is true the sum of q: each gives what it does not need."""
     bits = tl.where(upper, p, q).to(tl.int64 if p.dtype == tl.float64 else tl.int32, bitcast=True)
     received = (bits ^ tl.xor_sum(bits, AXIS, keep_dims=True)).to(p.dtype, bitcast=True)
     return tl.where(upper, q, p) + received
