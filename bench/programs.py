@@ -2,8 +2,8 @@
 
 python bench/programs.py [--device cuda] [--steps N] [--json FILE]
 
-The study is `six_programs.py`. "six programs" is the time of one step of each, every program on its own stream; "two programs" that of two
-programs of 27 members, one for each width, which is as much work. "study" is `assay study bench/six_programs.py`: first
+"six programs" is the time of one step of each program of `six_programs.py`, every program on its own stream; "two
+programs" that of two programs of 27 members, one for each width. "study" is `assay study bench/six_programs.py`: first
 with empty caches of compiled kernels, then again.
 """
 
