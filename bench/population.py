@@ -1,12 +1,16 @@
-"""Milliseconds per member and training step of populations: batch 32, width 64, 4 heads, 2 layers, ff 4.
+"""Milliseconds per member and training step of populations, at every size.
 
-python bench/population.py [--device cuda] [--models M ...] [--members P ...] [--time T ...] [--compile] [--json FILE]
+python bench/population.py [--device cuda] [--models M ...] [--only small|large|compiled ...] [--json FILE]
 
-A step draws nothing and validates nothing: sampling is done some steps ahead, validation every hundredth step. "step"
-is the time of a step replayed from its graph (on a CPU: called) over the number of members, "round" that of a hundred
-steps with all that belongs to them, and what the host does in between. "start" is the time from an empty population to
-one that can train, kernels compiled where they were not yet. "published" is the published code of Irie et al. 2023, one
-run at a time, on an H200 (`PUBLISHED` below). Memory is that of the device at its peak, and as it was predicted.
+Small: batch 32, width 64, 4 heads, 2 layers, T = 50 and 100, 1 to 256 members; beside the published code of Irie et
+al. 2023, one run at a time, on an H200 (`PUBLISHED` below). Large: batch 64, one layer, T up to 1,600 and widths up to
+1,024, where plain PyTorch has fused attention and cuDNN (`plain.py`). Compiled: as small, with torch.compile and TF32.
+
+"step" is the time of a step replayed from its graph (on a CPU: called) over the number of members; it draws and
+validates nothing. "round" is that of a hundred steps with all that belongs to them, and what the host does in between.
+"start" is the time from an empty population to one that can train, kernels compiled where they were not yet. "floor" is
+the share of the least possible time (`floor.py`) in the time of a step: in strict float32, 100 % is all that a device
+can do without its matrix units. Memory is that of the device at its peak, and as it was predicted.
 """
 
 from __future__ import annotations
@@ -17,9 +21,11 @@ import json
 import re
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -36,12 +42,15 @@ from assay.description import in_one_line
 from assay.lab.memory import Forecast
 from assay.lab.numerics import numerics
 from assay.lab.population import Population, build_population
+from assay.lab.precompile import compile_kernels
 from assay.lab.provenance import provenance
 from assay.models import MODELS
 from assay.spec import RunSpec, run_spec
+from floor import Floor, floor, rates_of
 from ops import command, number, timed, version, wait
+from plain import has_plain_form, plain_step
 
-BARE = ("lstm", "e-lstm", "elman", "gru")  # without heads and feed-forward part
+WITHOUT_HEADS = ("lstm", "e-lstm", "elman", "gru", "dss", "mamba")
 SEVEN = ("transformer", "linear-transformer", "delta-net", "recurrent-delta", "srwm", "lstm", "e-lstm")
 # Milliseconds per step of one run, T = 50 and 100, measured on one H200 with PyTorch 2.11.
 PUBLISHED = {
@@ -54,21 +63,63 @@ PUBLISHED = {
     "srwm": (6.54, 12.6),
 }
 Row = dict[str, Any]
-Case = tuple[str, int, int, bool]  # model, members, length, whether compiled and in TF32
 
 
-def spec(model: str, length: int, seed: int, faster: bool) -> RunSpec:
-    options = {"width": 64, "layers": 2} | ({} if model in (*BARE, "dss", "mamba") else {"heads": 4})
-    if model == "hybrid":
-        options = {"width": 64}
-    how = {"lengths": [2, length]} | ({"precision": "tf32", "compile": True} if faster else {})
-    return run_spec("parity", model, seed=seed, model_options=options, training=how)
+@dataclass(frozen=True)
+class Case:
+    """A population whose step is measured."""
+
+    model: str
+    members: int
+    time: int
+    width: int = 64
+    layers: int = 2
+    batch: int = 32
+    compiled_tf32: bool = False
+
+    @property
+    def part(self) -> str:
+        return "compiled" if self.compiled_tf32 else "small" if self.layers == 2 else "large"
+
+    def spec(self, seed: int = 0) -> RunSpec:
+        options: Row = {"width": self.width}
+        if self.model != "hybrid":
+            options |= {"layers": self.layers} | ({} if self.model in WITHOUT_HEADS else {"heads": 4})
+        how: Row = {"lengths": [2, self.time], "batch": self.batch}
+        if self.compiled_tf32:
+            how |= {"precision": "tf32", "compile": True}
+        return run_spec("parity", self.model, seed=seed, model_options=options, training=how)
 
 
-def measure(model: str, members: int, length: int, faster: bool, device: torch.device) -> Row:
-    row: Row = {"model": model, "members": members, "time": length, "compiled_tf32": faster}
-    cuda = device.type == "cuda"
-    runs = [spec(model, length, seed, faster) for seed in range(members)]
+def small_cases(models: list[str], cuda: bool) -> Iterator[Case]:
+    counts = (64, 1, 4, 16, 256) if cuda else (1, 4)
+    yield from (Case(model, count, length) for count in counts for length in (50, 100) for model in models)
+    if cuda:
+        yield from (Case(model, 64, 50) for model in MODELS.entries if model not in models)
+
+
+def large_cases() -> Iterator[Case]:
+    """Lengths and widths of Bhattamishra et al. 2024, for one member and for as many as a study would have."""
+    sizes = {
+        "transformer": ((400, 64), (800, 64), (1600, 64), (400, 256), (400, 1024)),
+        "lstm": ((400, 64), (400, 256), (400, 512), (400, 1024)),
+        "gru": ((400, 256),),
+        "mamba": ((400, 64), (400, 256), (400, 1024)),
+        "dss": ((400, 64), (400, 256), (400, 1024)),
+        "retnet": ((400, 64), (400, 256)),
+        "linear-transformer": ((400, 64), (400, 256)),
+        "delta-net": ((400, 64), (400, 256)),
+    }
+    for members in (16, 1):
+        for model, shapes in sizes.items():
+            for length, width in shapes:
+                yield Case(model, members if width <= 256 else min(members, 4), length, width, layers=1, batch=64)
+
+
+def measure(case: Case, device: torch.device) -> Row:
+    row: Row = asdict(case) | {"part": case.part}
+    cuda, members = device.type == "cuda", case.members
+    runs = [case.spec(seed) for seed in range(members)]
     if cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -93,82 +144,129 @@ def measure(model: str, members: int, length: int, faster: bool, device: torch.d
         row["validate_ms"] = timed(population.validate, 2, device) / population.training.validate_every / members
     if cuda:
         row["memory_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
-    row["predicted_mib"] = forecast(model, length, faster, device)(members) / 2**20
-    if cuda and members == 64:
-        row["profile_ms"] = profile(population)
-    if model in PUBLISHED and length in (50, 100):
-        row["published_ms"] = PUBLISHED[model][length == 100]
+    row["predicted_mib"] = forecast(replace(case, members=1), device)(members) / 2**20
+    if cuda:
+        profiled = profile(population)
+        row |= {"kernels": len(profiled), "profile_ms": longest(profiled)}
+    least = least_work(replace(case, members=1))
+    row |= {"flops": least.flops, "bytes": least.bytes, "floor_ms": least.milliseconds(rates(device))}
+    if case.model in PUBLISHED and case.part == "small" and case.time in (50, 100):
+        row["published_ms"] = PUBLISHED[case.model][case.time == 100]
+    del population
+    gc.collect()
+    if members == 1 and case.part == "large" and has_plain_form(runs[0]):
+        row["plain_ms"] = plain_ms(runs[0], device)
     return row
 
 
+def plain_ms(run: RunSpec, device: torch.device) -> float:
+    """Plain PyTorch, called and not captured, as users train one run."""
+    step = plain_step(run, device)
+    timed(step, 3, device)
+    return timed(step, 10 if device.type == "cuda" else 1, device)
+
+
 @cache
-def forecast(model: str, length: int, faster: bool, device: torch.device) -> Forecast:
-    run = spec(model, length, 0, faster)
+def forecast(case: Case, device: torch.device) -> Forecast:
+    run = case.spec()
     return Forecast(run, [run.task], device)
+
+
+rates = cache(rates_of)
+
+
+@cache
+def least_work(case: Case) -> Floor:
+    return floor(case.spec())
 
 
 def compile_ahead(todo: list[Case], bar: Progress) -> None:
     """Fill the caches of Triton and of torch.compile with all cores at once; the first case has shown a cold start."""
-    alike = sorted({(model, length, faster) for model, _, length, faster in todo}, key=lambda case: not case[2])
-    task = bar.add_task("compiling", total=len(alike))
+    task = bar.add_task("compiling", total=len(todo))
     with ProcessPoolExecutor(12, mp_context=get_context("spawn")) as pool, suppress(BrokenProcessPool):
-        for _ in pool.map(_compile, alike):
+        for _ in pool.map(_compile, sorted(todo, key=lambda case: not case.compiled_tf32)):
             bar.advance(task)
 
 
-def _compile(case: tuple[str, int, bool]) -> None:
-    model, length, faster = case
+def _compile(case: Case) -> None:
     with suppress(Exception):  # the measurement will say it
-        run = spec(model, length, 0, faster)
-        build_population(run, [run.task], 64, torch.device("cuda"))
+        compile_kernels(case.spec(), case.members, torch.device("cuda"))
+        if case.compiled_tf32:
+            build_population(case.spec(), [case.spec().task], case.members, torch.device("cuda"))
 
 
-def profile(population: Population) -> dict[str, float]:
-    """Where the time of a step goes on the device: milliseconds by the name of the kernel, the longest first."""
+def profile(population: Population) -> list[tuple[str, float]]:
+    """The kernels of a step in their order, each with its milliseconds."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         population.step()
         torch.cuda.synchronize()
+    return [(_short(event.name), event.device_time / 1000) for event in seen.events() if event.device_time]
+
+
+def longest(kernels: list[tuple[str, float]]) -> dict[str, float]:
+    """Where the time of a step goes: milliseconds by the name of the kernel, the longest first."""
     spent: dict[str, float] = defaultdict(float)
-    for kernel in seen.key_averages():
-        name = re.sub(r"^void |at::native::|\(anonymous namespace\)::", "", kernel.key)
-        spent[re.split(r"[<(]", name)[0][:60]] += kernel.device_time_total / 1000
+    for name, milliseconds in kernels:
+        spent[name] += milliseconds
     return dict(sorted(spent.items(), key=lambda pair: -pair[1])[:12])
 
 
+def _short(name: str) -> str:
+    name = re.sub(r"^void |at::native::|\(anonymous namespace\)::", "", name)
+    return re.split(r"[<(]", name)[0][:60]
+
+
+TITLES = {
+    "small": "strict float32, batch 32, 2 layers, width 64",
+    "large": "strict float32, batch 64, one layer",
+    "compiled": "compiled, TF32, batch 32, 2 layers, width 64",
+}
+
+
 def show(console: Console, record: Row) -> None:
-    """One table per length, and one of what is compiled in TF32; within 100 columns."""
-    for faster in (False, True):
-        for length in sorted({row["time"] for row in record["rows"]}):
-            rows = [r for r in record["rows"] if r["time"] == length and r["compiled_tf32"] == faster]
-            if rows:
-                failed = [r for r in rows if "failed" in r]
-                rows = [r for r in rows if "failed" not in r]
-                title = f"T = {length}, {'compiled, TF32' if faster else 'strict float32'}, ms per member and step"
-                console.print(_table(title, rows))
-                for row in failed:
-                    console.print(f"{row['model']}, {row['members']} members: {row['failed'][:80]}", markup=False)
-                console.print()
+    """One table for each part, within 100 columns; the failures below it."""
+    for part, title in TITLES.items():
+        rows = [row for row in record["rows"] if row["part"] == part]
+        if not rows:
+            continue
+        console.print(_table(f"{title}: ms per member and step", [row for row in rows if "failed" not in row]))
+        for row in (row for row in rows if "failed" in row):
+            shape = f"{row['model']}, {row['members']} members, T = {row['time']}, width {row['width']}"
+            console.print(f"{shape}: {row['failed'][:80]}", markup=False)
+        console.print()
     if record["cold_start_s"] is not None:
         console.print(f"from the command to the first step: {record['cold_start_s']:.1f} s")
 
 
 def _table(title: str, rows: list[Row]) -> Table:
     table = Table(title=title, box=None, padding=(0, 1, 0, 0), title_justify="left")
-    names = ("model", "members", "step", "round", "published", "times as fast", "start s", "MiB", "predicted", "graph")
-    for name in names:
+    lines = [_cells(row) for row in rows]
+    for name in [name for name in COLUMNS if any(name in line for line in lines)]:
         table.add_column(name, justify="left" if name == "model" else "right")
-    for row in rows:
-        said = {"model": row["model"], "members": str(row["members"])}
-        said |= {"step": number(row["step_ms"]), "round": number(row["round_ms"])}
-        said |= {"start s": f"{row['start_s']:.1f}", "predicted": f"{row['predicted_mib']:,.0f}"}
-        said["graph"] = "no" if row["uncaptured"] else "yes"
-        if "memory_mib" in row:
-            said["MiB"] = f"{row['memory_mib']:,.0f}"
-        if "published_ms" in row:
-            said["published"] = number(row["published_ms"])
-            said["times as fast"] = number(row["published_ms"] / row["round_ms"])
-        table.add_row(*(said.get(name, "") for name in names))
+    for line in lines:
+        table.add_row(*(line.get(str(column.header), "") for column in table.columns))
     return table
+
+
+COLUMNS = ["model", "members", "T", "width", "step", "round", "floor", "kernels", "published", "plain", "x as fast"]
+COLUMNS += ["start s", "MiB", "predicted"]
+
+
+def _cells(row: Row) -> dict[str, str]:
+    """A row of a table. `x as fast` compares a round with the published code, and a step with plain PyTorch."""
+    cells = {"model": row["model"], "members": str(row["members"]), "T": str(row["time"])}
+    cells |= {"step": number(row["step_ms"]), "round": number(row["round_ms"])}
+    cells |= {"floor": f"{row['floor_ms'] / row['step_ms']:.0%}"}
+    cells |= {"start s": f"{row['start_s']:.1f}", "predicted": f"{row['predicted_mib']:,.0f}"}
+    if row["part"] == "large":
+        cells["width"] = str(row["width"])
+    if "kernels" in row:
+        cells |= {"kernels": str(row["kernels"]), "MiB": f"{row['memory_mib']:,.0f}"}
+    for name, ours in (("published", "round_ms"), ("plain", "step_ms")):
+        if f"{name}_ms" in row:
+            theirs = row[f"{name}_ms"]
+            cells |= {name: number(theirs), "x as fast": number(theirs / row[ours])}
+    return cells
 
 
 def begun(path: str | None, now: Row) -> Row:
@@ -182,23 +280,19 @@ def begun(path: str | None, now: Row) -> Row:
 
 
 def cases(asked: argparse.Namespace) -> list[Case]:
-    cuda = asked.device == "cuda"
-    members = asked.members or ([1, 4, 16, 64, 256] if cuda else [1, 4])
-    strict = [(m, p, t, False) for m in asked.models or SEVEN for t in asked.time or [50, 100] for p in members]
-    if cuda and not asked.models:
-        strict += [(m, 64, 50, False) for m in MODELS.entries if m not in SEVEN]
-    if asked.compile:
-        strict += [(m, 64, 50, True) for m in asked.models or SEVEN]
-    return sorted(strict, key=lambda case: (case[1] != 64, case[2]))  # what the goals speak of comes first
+    cuda, models = asked.device == "cuda", list(asked.models or SEVEN)
+    every = [*small_cases(models, cuda)]
+    if cuda:
+        every += [*large_cases(), *(Case(model, 64, 50, compiled_tf32=True) for model in models)]
+    chosen = [case for case in every if case.part in asked.only and (not asked.models or case.model in models)]
+    return sorted(chosen, key=lambda case: case.part == "compiled")
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options.add_argument("--models", nargs="+", metavar="M", choices=list(MODELS.entries))
-    options.add_argument("--members", nargs="+", type=int, metavar="P")
-    options.add_argument("--time", nargs="+", type=int, metavar="T")
-    options.add_argument("--compile", action="store_true", help="also what is compiled, in TF32, at 64 members")
+    options.add_argument("--only", nargs="+", choices=list(TITLES), default=list(TITLES))
     options.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so long")
     options.add_argument("--json", metavar="FILE", help="the record; one that was begun is gone on with")
     options.add_argument("--commit", metavar="HASH", help="of this code, where there is no checkout to ask")
@@ -209,31 +303,29 @@ def main() -> None:
     record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba")}
     record["commit"] = asked.commit or record["commit"]
     record |= {"rows": []} | begun(asked.json, record)
-    measured = {(row["model"], row["members"], row["time"], row["compiled_tf32"]) for row in record["rows"]}
-    todo = [case for case in cases(asked) if case not in measured]
-    wanted = len(todo) + len(measured)
-    with Progress(
-        TextColumn("{task.description}"), *Progress.get_default_columns()[1:], console=Console(stderr=True)
-    ) as bar:
+    names = tuple(asdict(Case("", 1, 1)))
+    measured = {tuple(row[name] for name in names) for row in record["rows"]}
+    wanted = cases(asked)
+    todo = [case for case in wanted if astuple(case) not in measured]
+    columns = (TextColumn("{task.description}"), *Progress.get_default_columns()[1:])
+    with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("measuring", total=len(todo))
         for done, case in enumerate(todo):
-            if asked.device == "cuda" and done == 1 and len(todo) > 8:
+            if device.type == "cuda" and done == 1 and len(todo) > 8:
                 compile_ahead(todo, bar)
-            bar.update(task, description=f"{case[0]} P={case[1]} T={case[2]}")
+            bar.update(task, description=f"{case.model} P={case.members} T={case.time} width {case.width}")
             if time.monotonic() - begin < asked.seconds:
                 try:
-                    record["rows"].append(measure(*case, device))
+                    record["rows"].append(measure(case, device))
                 except Exception as error:
-                    names = ("model", "members", "time", "compiled_tf32")
-                    said = in_one_line(error)
-                    record["rows"].append(dict(zip(names, case, strict=True)) | {"failed": said})
+                    record["rows"].append(asdict(case) | {"part": case.part, "failed": in_one_line(error)})
                 gc.collect()
-            record["missing"] = wanted - len(record["rows"])
+            record["missing"] = len(wanted) - len(record["rows"])
             if asked.json:
                 Path(asked.json).write_text(json.dumps(record, indent=1))
             bar.advance(task)
-    record.setdefault("cold_start_s", record["rows"][0].get("since_command_s"))
-    record["rows"].sort(key=lambda r: (list(MODELS.entries).index(r["model"]), r["time"], r["members"]))
+    record.setdefault("cold_start_s", record["rows"][0].get("since_command_s") if record["rows"] else None)
+    record["rows"].sort(key=lambda r: (list(MODELS.entries).index(r["model"]), r["time"], r["width"], r["members"]))
     if asked.json:
         Path(asked.json).write_text(json.dumps(record, indent=1))
     show(Console(width=100, highlight=False), record)
