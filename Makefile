@@ -49,3 +49,4 @@ bench: .venv/.installed-dev
 	$(BIN)/python bench/models.py
 	$(BIN)/python bench/ops.py
 	$(BIN)/python bench/population.py
+	$(BIN)/python bench/launches.py
