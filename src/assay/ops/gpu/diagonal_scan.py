@@ -4,8 +4,6 @@ No state is ever stored. The gradient of u is the same scan, backward in time. T
 so it is taken forward in time: with g = dh/da, which follows g' = a g + h, it is the sum of 2 C g dy.
 """
 
-# Tuples grow in the loops that Triton unrolls; it knows no other way to write that.
-
 from __future__ import annotations
 
 import torch
@@ -25,28 +23,37 @@ def outputs(u: Tensor, a: Tensor, b: Tensor, C: Tensor, D: Tensor, h: Tensor) ->
 
 
 def forward(outputs: Tensors, u: Tensor, a: Tensor, b: Tensor, C: Tensor, D: Tensor, h: Tensor) -> None:
-    _launch(_forward, u, a, b, C, D, h, *outputs)
+    y, last = outputs
+    final = torch.empty_like(first := _turned(h))
+    _launch(_forward, u, *map(_turned, (a, b, C)), D, first, y, final)
+    last.copy_(final.transpose(2, 4))
 
 
 def backward(
     outputs: Tensors, grads: Tensors, u: Tensor, a: Tensor, b: Tensor, C: Tensor, D: Tensor, h: Tensor
 ) -> Tensors:
-    dy, dlast = grads[0], or_zeros(grads[1], h)
-    du, dh, da, db, dC = torch.empty_like(u), *(torch.empty_like(h) for _ in range(4))
-    dD = h.new_empty(h.shape[:3])
-    _launch(_backward_inputs, u, a, b, C, D, dy, dlast, du, db, dh)
-    _launch(_backward_weights, u, a, b, C, h, dy, dlast, da, dC, dD)
-    da, db, dC, dD = (group_sum(dw, len(w)).to(w.dtype) for dw, w in ((da, a), (db, b), (dC, C), (dD, D)))
-    return du, da, db, dC, dD, dh
+    dy, dlast, first = grads[0], _turned(or_zeros(grads[1], h)), _turned(h)
+    du, dh, da, db, dC = torch.empty_like(u), *(torch.empty_like(first) for _ in range(4))
+    dD, weights = h.new_empty(h.shape[:3]), [_turned(w) for w in (a, b, C)]
+    _launch(_backward_inputs, u, *weights, D, dy, dlast, du, db, dh)
+    _launch(_backward_weights, u, *weights, first, dy, dlast, da, dC, dD)
+    dweights = (group_sum(dw, len(a)).transpose(2, 4).to(a.dtype) for dw in (da, db, dC))
+    return du, *dweights, group_sum(dD, len(D)).to(D.dtype), dh.transpose(2, 4)
+
+
+def _turned(x: Tensor) -> Tensor:
+    """From [..., dim, state, 2] to [..., 2, state, dim]: then neighbours in memory are neighbours on the lanes."""
+    return x.transpose(2, 4).contiguous()
 
 
 def _launch(kernel: triton.JITFunction, u: Tensor, a: Tensor, *others: Tensor) -> None:
     batch, heads, time, size = u.shape
-    states = padded(a.shape[3])
+    count = a.shape[3]
+    states = padded(count)
     block = _block(batch * heads * size, states)
     grid = (batch * heads, triton.cdiv(size, block))
     sizes = (batch // len(a), heads, time, size)
-    kernel[grid](u, a, *others, *sizes, N=a.shape[3], BLOCK=block, STATES=states, STEPS=STEPS, num_warps=1)
+    kernel[grid](u, a, *others, *sizes, N=count, BLOCK=block, STATES=states, STEPS=STEPS, num_warps=1)
 
 
 def _block(channels: int, states: int) -> int:
@@ -56,15 +63,15 @@ def _block(channels: int, states: int) -> int:
 
 
 @triton.jit
-def _load_pair(pointers, mask, like):
-    """Complex numbers: the real and the imaginary part lie side by side."""
-    return load(pointers, mask, like), load(pointers + 1, mask, like)
+def _load_pair(pointers, size, mask, like):
+    """Complex numbers: all real parts, then all imaginary ones."""
+    return load(pointers, mask, like), load(pointers + size, mask, like)
 
 
 @triton.jit
-def _store_pair(pointers, re, im, mask):
+def _store_pair(pointers, size, re, im, mask):
     tl.store(pointers, re, mask=mask)
-    tl.store(pointers + 1, im, mask=mask)
+    tl.store(pointers + size, im, mask=mask)
 
 
 @triton.jit
@@ -78,7 +85,7 @@ def _places(rows, heads, D, N: tl.constexpr, BLOCK: tl.constexpr, STATES: tl.con
     sequence = tl.program_id(0).to(tl.int64)
     d, n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :], tl.arange(0, STATES)[:, None]
     weight = sequence // heads // rows * heads + sequence % heads
-    return sequence, weight, d, d * N + n, (d < D) & (n < N)
+    return sequence, weight, d, n * D + d, (d < D) & (n < N)
 
 
 @triton.jit
@@ -115,12 +122,13 @@ def _forward(
     STEPS: tl.constexpr,
 ):
     sequence, weight, d, at, real = _places(rows, heads, D, N, BLOCK, STATES)
-    state, at, real_d = 2 * (sequence * D * N + at), 2 * (weight * D * N + at), d < D
+    size, real_d = N * D, d < D
+    state, at = 2 * sequence * size + at, 2 * weight * size + at
     h = tl.load(first + state, mask=real, other=0.0)
-    h_im = tl.load(first + state + 1, mask=real, other=0.0)
-    a, a_im = _load_pair(a + at, real, h)
-    b, b_im = _load_pair(b + at, real, h)
-    c, c_im = _load_pair(C + at, real, h)
+    h_im = tl.load(first + state + size, mask=real, other=0.0)
+    a, a_im = _load_pair(a + at, size, real, h)
+    b, b_im = _load_pair(b + at, size, real, h)
+    c, c_im = _load_pair(C + at, size, real, h)
     c, c_im = 2.0 * c, 2.0 * c_im
     skip = load(D_skip + weight * D + d, real_d, h)
     u += sequence * T * D + d
@@ -137,7 +145,7 @@ def _forward(
         h, h_im = _next_state(a, a_im, h, h_im, b, b_im, value)
         read = tl.sum(c * h - c_im * h_im, 0, keep_dims=True)
         tl.store(y + t * D, read + skip * value, mask=real_d)
-    _store_pair(last + state, h, h_im, real)
+    _store_pair(last + state, size, h, h_im, real)
 
 
 @triton.jit(do_not_specialize=("rows", "T"))
@@ -163,12 +171,13 @@ def _backward_inputs(
 ):
     """With the conjugate e of the gradient of h: e += 2 C dy, du = Re(b e) + D dy, db = sum of e u; e = a e before."""
     sequence, weight, d, at, real = _places(rows, heads, D, N, BLOCK, STATES)
-    state, at, real_d = 2 * (sequence * D * N + at), 2 * (weight * D * N + at), d < D
+    size, real_d = N * D, d < D
+    state, at = 2 * sequence * size + at, 2 * weight * size + at
     e = tl.load(dlast + state, mask=real, other=0.0)
-    e_im = -tl.load(dlast + state + 1, mask=real, other=0.0)
-    a, a_im = _load_pair(a + at, real, e)
-    b, b_im = _load_pair(b + at, real, e)
-    c, c_im = _load_pair(C + at, real, e)
+    e_im = -tl.load(dlast + state + size, mask=real, other=0.0)
+    a, a_im = _load_pair(a + at, size, real, e)
+    b, b_im = _load_pair(b + at, size, real, e)
+    c, c_im = _load_pair(C + at, size, real, e)
     c, c_im = 2.0 * c, 2.0 * c_im
     skip = load(D_skip + weight * D + d, real_d, e)
     sum_b, sum_b_im = tl.zeros_like(e), tl.zeros_like(e)
@@ -191,8 +200,8 @@ def _backward_inputs(
             tl.store(du + (t + i) * D, read + skip * grads[i], mask=real_d)
             sum_b, sum_b_im = sum_b + e * values[i], sum_b_im + e_im * values[i]
             e, e_im = _product(a, a_im, e, e_im)
-    _store_pair(db + state, sum_b, -sum_b_im, real)
-    _store_pair(dfirst + state, e, -e_im, real)
+    _store_pair(db + state, size, sum_b, -sum_b_im, real)
+    _store_pair(dfirst + state, size, e, -e_im, real)
 
 
 @triton.jit(do_not_specialize=("rows", "T"))
@@ -217,11 +226,12 @@ def _backward_weights(
     STEPS: tl.constexpr,
 ):
     sequence, weight, d, at, real = _places(rows, heads, D, N, BLOCK, STATES)
-    state, at, real_d = 2 * (sequence * D * N + at), 2 * (weight * D * N + at), d < D
+    size, real_d = N * D, d < D
+    state, at = 2 * sequence * size + at, 2 * weight * size + at
     h = tl.load(first + state, mask=real, other=0.0)
-    h_im = tl.load(first + state + 1, mask=real, other=0.0)
-    a, a_im = _load_pair(a + at, real, h)
-    b, b_im = _load_pair(b + at, real, h)
+    h_im = tl.load(first + state + size, mask=real, other=0.0)
+    a, a_im = _load_pair(a + at, size, real, h)
+    b, b_im = _load_pair(b + at, size, real, h)
     g, g_im = tl.zeros_like(h), tl.zeros_like(h)
     sum_g, sum_g_im, sum_h, sum_h_im = g, g, g, g
     dskip = tl.sum(g, 0, keep_dims=True)
@@ -244,11 +254,11 @@ def _backward_weights(
         sum_g, sum_g_im = sum_g + g * grad, sum_g_im + g_im * grad
         sum_h, sum_h_im = sum_h + h * grad, sum_h_im + h_im * grad
         dskip += grad * value
-    c, c_im = _load_pair(C + at, real, h)
+    c, c_im = _load_pair(C + at, size, real, h)
     through, through_im = _product(2.0 * c, 2.0 * c_im, sum_g, sum_g_im)
     e = tl.load(dlast + state, mask=real, other=0.0)
-    e_im = -tl.load(dlast + state + 1, mask=real, other=0.0)
+    e_im = -tl.load(dlast + state + size, mask=real, other=0.0)
     at_end, at_end_im = _product(e, e_im, g, g_im)
-    _store_pair(da + state, through + at_end, -through_im - at_end_im, real)
-    _store_pair(dC + state, 2.0 * sum_h, -2.0 * sum_h_im, real)
+    _store_pair(da + state, size, through + at_end, -through_im - at_end_im, real)
+    _store_pair(dC + state, size, 2.0 * sum_h, -2.0 * sum_h_im, real)
     tl.store(dD + sequence * D + d, dskip, mask=real_d)

@@ -5,8 +5,6 @@ to a channel lies in one thread, at all steps of the segment: a scan over time a
 between threads. The states between segments are kept for the backward pass, which computes those within again.
 """
 
-# Tuples grow in the loops that Triton unrolls; it knows no other way to write that.
-
 from __future__ import annotations
 
 import math
