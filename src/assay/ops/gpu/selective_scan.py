@@ -104,11 +104,15 @@ def _steps(x, dt, at, t, T, D, real, like, SEGMENT: tl.constexpr):
 
 
 @triton.jit
-def _exchange(p, q, upper, AXIS: tl.constexpr):
-    """The sum of p over two neighbours, or where `upper` is true the sum of q: each gives what it does not need."""
-    bits = tl.where(upper, p, q).to(tl.int64 if p.dtype == tl.float64 else tl.int32, bitcast=True)
-    received = (bits ^ tl.xor_sum(bits, AXIS, keep_dims=True)).to(p.dtype, bitcast=True)
-    return tl.where(upper, q, p) + received
+def _halve(values, COUNT: tl.constexpr, upper, AXIS: tl.constexpr):
+    """Sums over two neighbours, of the first COUNT values, or of the others where `upper` is true: neighbours trade."""
+    sums = ()
+    for i in tl.static_range(COUNT):
+        p, q = tl.reshape(values[i], upper.shape), tl.reshape(values[COUNT + i], upper.shape)
+        bits = tl.where(upper, p, q).to(tl.int64 if p.dtype == tl.float64 else tl.int32, bitcast=True)
+        received = (bits ^ tl.xor_sum(bits, AXIS, keep_dims=True)).to(p.dtype, bitcast=True)
+        sums = sums + (tl.where(upper, q, p) + received,)
+    return sums
 
 
 @triton.jit
@@ -117,16 +121,11 @@ def _lane_sums(values, lane):
 
     Every vector by itself would take five exchanges between lanes; here 16 are enough for all.
     """
-    eight, four, two = (), (), ()
-    for i in tl.static_range(8):
-        p, q = tl.reshape(values[i], lane.shape), tl.reshape(values[i + 8], lane.shape)
-        eight = eight + (_exchange(p, q, lane // 16 == 1, 0),)
-    for i in tl.static_range(4):
-        four = four + (_exchange(eight[i], eight[i + 4], lane // 8 % 2 == 1, 1),)
-    for i in tl.static_range(2):
-        two = two + (_exchange(four[i], four[i + 2], lane // 4 % 2 == 1, 2),)
-    half = _exchange(two[0], two[1], lane // 2 % 2 == 1, 3)
-    return tl.broadcast_to(tl.sum(half, 4, keep_dims=True), lane.shape)
+    eight = _halve(values, 8, lane // 16 == 1, 0)
+    four = _halve(eight, 4, lane // 8 % 2 == 1, 1)
+    two = _halve(four, 2, lane // 4 % 2 == 1, 2)
+    one = _halve(two, 1, lane // 2 % 2 == 1, 3)
+    return tl.broadcast_to(tl.sum(one[0], 4, keep_dims=True), lane.shape)
 
 
 @triton.jit
