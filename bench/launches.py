@@ -36,7 +36,7 @@ from assay.ops import dispatch
 from assay.ops.dispatch import KERNELS
 from assay.spec import RunSpec
 from assay.tasks import automaton
-from population import SEVEN, spec
+from population import SEVEN, Case
 
 ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 MAYBE_VIEWS = ("contiguous", "reshape", "to")  # which return their input or a copy of it
@@ -83,7 +83,7 @@ def _tensors(tree: Any) -> list[Tensor]:
 def as_on_gpu(launched: Callable[[str], None]) -> Iterator[None]:
     """Choose what a GPU would run, and report the Triton kernels instead of running them."""
 
-    def backend_for(name: str, backend: str, device: torch.device, size: int = 1) -> str:
+    def backend_for(name: str, backend: str, device: torch.device, size: int = 1, time: int = 1) -> str:
         operator = dispatch._definition(name)
         if backend == "auto" and "gpu" in operator.kernels and size <= dispatch.HEAD_LIMIT:
             return "gpu"
@@ -130,7 +130,7 @@ def main() -> None:
     options, console = parser.parse_args(), Console()
     table = Table("model", "step", "draw, per step", title=f"kernels of a step of {options.members} members, T = 50")
     for model in options.models:
-        run = spec(model, 50, 0, faster=False)
+        run = Case(model, members=64, time=50).spec()
         step, draw = launches(run, options.members)
         ahead = steps_ahead(run.training, options.members, torch.device("cuda"))
         table.add_row(model, str(step.total()), f"{draw.total() / ahead:.1f}")

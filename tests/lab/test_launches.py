@@ -9,7 +9,7 @@ import pytest
 from assay.ops.dispatch import is_installed
 
 BENCH = Path(__file__).parents[2] / "bench"
-MODELS = ("linear-transformer", "delta-net", "recurrent-delta", "srwm", "lstm", "e-lstm")
+MODELS = ("transformer", "linear-transformer", "delta-net", "recurrent-delta", "srwm", "lstm", "e-lstm")
 MOST = 100
 
 
@@ -18,8 +18,8 @@ MOST = 100
 def test_a_step_has_few_kernels(model: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(BENCH)
     import launches
-    from population import spec
+    from population import Case
 
-    step, _ = launches.launches(spec(model, 50, 0, faster=False), members=64)
+    step, _ = launches.launches(Case(model, members=64, time=50).spec(), members=64)
     assert step["adamw._update"] == 1, "the kernels of a GPU are counted"
     assert step.total() <= MOST, step.most_common()

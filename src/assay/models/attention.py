@@ -13,6 +13,7 @@ from torch import Tensor
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
+from assay.models.dense import has_kernel
 from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
 from assay.models.positions import rotate
 from assay.rng import Rng
@@ -91,7 +92,10 @@ class AttentionLayer(MixerLayer):
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         past_k, past_v = state
-        q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
+        if has_kernel("qkv", x):
+            q, k, v = ops.qkv(self.project(x), heads=self.heads)
+        else:
+            q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
         past = past_k.shape[2]
         if self.rotary:
             positions = torch.arange(past, past + x.shape[1], device=x.device)
