@@ -122,7 +122,7 @@ def test_the_rate_rises_and_falls_as_its_schedule_says():
 )
 def test_a_single_slot_is_updated_to_the_bits_of_many(setting: dict[str, float]):
     defaults = {"limit": 25, "lr": 0.1, "beta_1": 0.9, "beta_2": 0.995, "eps": 1e-9, "clip": math.inf}
-    one, two = (Slots.empty(count, DEVICE) for count in (1, 2))
+    one, two = (Slots.empty(count, torch.device("cpu")) for count in (1, 2))
     for slots in (one, two):
         slots.set(0, **({"explodes": math.inf} | defaults | setting))
     rng = torch.Generator().manual_seed(0)
