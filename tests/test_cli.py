@@ -96,7 +96,7 @@ def test_show_explains_tasks_and_models():
     assert "training lengths 2 to 50" in task
     assert "Bin1 51 to 100" in task
     assert "maximum steps    20,000" in task
-    assert "reading = before (paper), after (controlled)" in CliRunner().invoke(app, ["show", "srwm"]).output
+    assert "reading = before (paper), after (controlled)" in CliRunner().invoke(app, ["show", "srwm"], env=ENV).output
     assert "(with alphabet=ab" in CliRunner().invoke(app, ["show", "dfa"]).output
     training = CliRunner().invoke(app, ["show", "training"]).output
     assert "validate_every = 100" in training

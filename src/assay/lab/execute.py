@@ -186,7 +186,7 @@ def _results(
 
 def backends(model: nn.Module, time: int) -> dict[str, str]:
     """The implementation that each operator of a model runs with on inputs of a length."""
-    layers = [m for m in model.modules() if getattr(m, "operator", "")]
+    layers = [m for m in model.modules() if getattr(m, "operator", "") in ops.OPERATORS]
     device = next(model.parameters()).device
     sizes = {str(layer.operator): int(getattr(layer, "dim", 1)) for layer in layers}
     chosen = {name: ops.backend_for(name, "auto", device, size, time) for name, size in sizes.items()}

@@ -127,15 +127,17 @@ class Stream(NamedTuple):
     x: Tensor
     addend: Tensor | None = None
 
-    def sum(self) -> Tensor:
-        return self.x if self.addend is None else self.x + self.addend
 
-    def norm(self, norm: nn.Module) -> tuple[Tensor, Tensor]:
-        """The norm of the sum, and the sum."""
-        if self.addend is not None and isinstance(norm, LayerNorm):
-            return norm.of_sum(self.x, self.addend)
-        total = self.sum()
-        return norm(total), total
+def total_of(stream: Stream) -> Tensor:
+    return stream.x if stream.addend is None else stream.x + stream.addend
+
+
+def norm_of(stream: Stream, norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """The norm of the sum, and the sum."""
+    if stream.addend is not None and isinstance(norm, LayerNorm):
+        return norm.of_sum(stream.x, stream.addend)
+    total = total_of(stream)
+    return norm(total), total
 
 
 class Block(Causal):
@@ -161,12 +163,12 @@ class Block(Causal):
     def run(self, stream: Stream, state: State, mix: Mix) -> tuple[Stream, State]:
         """From stream to stream: its last addition is left to whoever needs the sum, often a norm."""
         if self.norm in ("post", "none"):
-            return self._run_post(stream.sum(), state, mix)
-        n, x = stream.norm(self.mixer_norm)
+            return self._run_post(total_of(stream), state, mix)
+        n, x = norm_of(stream, self.mixer_norm)
         y, state = mix(n if self.norm == "pre" else x, state)
         stream = self._add(x if self.norm == "pre" else n, y)
         if self.ff is not None:
-            n, x = stream.norm(self.ff_norm)
+            n, x = norm_of(stream, self.ff_norm)
             stream = self._add(x, self.ff(n))
         return stream, state
 
@@ -174,12 +176,12 @@ class Block(Causal):
         y, state = mix(x, state)
         stream = self._add(x, y)
         if self.norm == "post":
-            stream = Stream(stream.norm(self.mixer_norm)[0])
+            stream = Stream(norm_of(stream, self.mixer_norm)[0])
         if self.ff is not None:
-            x = stream.sum()
+            x = total_of(stream)
             stream = self._add(x, self.ff(x))
             if self.norm == "post":
-                stream = Stream(stream.norm(self.ff_norm)[0])
+                stream = Stream(norm_of(stream, self.ff_norm)[0])
         return stream, state
 
     def _add(self, x: Tensor, y: Tensor) -> Stream:
@@ -187,11 +189,11 @@ class Block(Causal):
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         stream, state = self.run(Stream(x), state, self.mixer.step)
-        return stream.sum(), state
+        return total_of(stream), state
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         stream, state = self.run(Stream(x), state, self.mixer)
-        return stream.sum(), state
+        return total_of(stream), state
 
     def state_floats(self, length: int) -> int:
         return self.mixer.state_floats(length)
@@ -260,7 +262,7 @@ class Model(Causal):
             assert isinstance(block, Block)
             stream, new_state = block.run(stream, state, getattr(block.mixer, method))
             after.append(new_state)
-        return stream.norm(self.final_norm)[0], tuple(after)
+        return norm_of(stream, self.final_norm)[0], tuple(after)
 
     def state_floats(self, length: int) -> int:
         return sum(block.state_floats(length) for block in self.blocks)  # type: ignore[operator]
