@@ -45,12 +45,12 @@ class Arithmetic(TorchDispatchMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         name = str(func).split(".")[1]
-        given = [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor)]
+        tensors = [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor)]
         if name in PRODUCTS:
             left, right = (args[position] for position in PRODUCTS[name])
             self.flops += 2 * left.numel() * right.shape[-1]
         elif not func.is_view:  # type: ignore[attr-defined]
-            self.flops += sum(_flops_per_number(name, x) * x.numel() for x in given)
+            self.flops += sum(_flops_per_number(name, x) * x.numel() for x in tensors)
         return result
 
 

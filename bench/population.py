@@ -279,12 +279,12 @@ def begun(path: str | None, now: Row) -> Row:
     return {name: left[name] for name in ("rows", "cold_start_s", "command") if name in left}
 
 
-def cases(asked: argparse.Namespace) -> list[Case]:
-    cuda, models = asked.device == "cuda", list(asked.models or SEVEN)
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    cuda, models = arguments.device == "cuda", list(arguments.models or SEVEN)
     every = [*small_cases(models, cuda)]
     if cuda:
         every += [*large_cases(), *(Case(model, 64, 50, compiled_tf32=True) for model in models)]
-    chosen = [case for case in every if case.part in asked.only and (not asked.models or case.model in models)]
+    chosen = [case for case in every if case.part in arguments.only and (not arguments.models or case.model in models)]
     return sorted(chosen, key=lambda case: case.part == "compiled")
 
 
@@ -296,17 +296,17 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so long")
     options.add_argument("--json", metavar="FILE", help="the record; one that was begun is gone on with")
     options.add_argument("--commit", metavar="HASH", help="of this code, where there is no checkout to ask")
-    asked = options.parse_args()
-    device, begin = torch.device(asked.device), time.monotonic()
+    arguments = options.parse_args()
+    device, begin = torch.device(arguments.device), time.monotonic()
     torch.set_num_threads(1)
     record: Row = provenance(device) | {"command": command("population.py")}
     record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba")}
-    record["commit"] = asked.commit or record["commit"]
-    record |= {"rows": []} | begun(asked.json, record)
+    record["commit"] = arguments.commit or record["commit"]
+    record |= {"rows": []} | begun(arguments.json, record)
     names = tuple(asdict(Case("", 1, 1)))
     measured = {tuple(row[name] for name in names) for row in record["rows"]}
-    wanted = cases(asked)
-    todo = [case for case in wanted if astuple(case) not in measured]
+    every_case = cases(arguments)
+    todo = [case for case in every_case if astuple(case) not in measured]
     columns = (TextColumn("{task.description}"), *Progress.get_default_columns()[1:])
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("measuring", total=len(todo))
@@ -314,20 +314,20 @@ def main() -> None:
             if device.type == "cuda" and done == 1 and len(todo) > 8:
                 compile_ahead(todo, bar)
             bar.update(task, description=f"{case.model} P={case.members} T={case.time} width {case.width}")
-            if time.monotonic() - begin < asked.seconds:
+            if time.monotonic() - begin < arguments.seconds:
                 try:
                     record["rows"].append(measure(case, device))
                 except Exception as error:
                     record["rows"].append(asdict(case) | {"part": case.part, "failed": in_one_line(error)})
                 gc.collect()
-            record["missing"] = len(wanted) - len(record["rows"])
-            if asked.json:
-                Path(asked.json).write_text(json.dumps(record, indent=1))
+            record["missing"] = len(every_case) - len(record["rows"])
+            if arguments.json:
+                Path(arguments.json).write_text(json.dumps(record, indent=1))
             bar.advance(task)
     record.setdefault("cold_start_s", record["rows"][0].get("since_command_s") if record["rows"] else None)
     record["rows"].sort(key=lambda r: (list(MODELS.entries).index(r["model"]), r["time"], r["width"], r["members"]))
-    if asked.json:
-        Path(asked.json).write_text(json.dumps(record, indent=1))
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(record, indent=1))
     show(Console(width=100, highlight=False), record)
 
 

@@ -106,12 +106,12 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=200)
     options.add_argument("--json", metavar="FILE")
     options.add_argument("--commit", metavar="HASH", help="of this code, where there is no git checkout")
-    asked = options.parse_args()
-    device = torch.device(asked.device)
-    record = provenance(device) | {"command": command("programs.py"), "missing": 0} | measure(device, asked.steps)
-    record["commit"] = asked.commit or record["commit"]
-    if asked.json:
-        Path(asked.json).write_text(json.dumps(record, indent=1))
+    arguments = options.parse_args()
+    device = torch.device(arguments.device)
+    record = provenance(device) | {"command": command("programs.py"), "missing": 0} | measure(device, arguments.steps)
+    record["commit"] = arguments.commit or record["commit"]
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(record, indent=1))
     show(Console(width=100, highlight=False), record)
 
 

@@ -193,7 +193,7 @@ def evaluate(
         on_progress(tested, total)
 
     answers = predict_sets(model, [rows.batch.inputs for rows in sets], on_rows)
-    marks = [Marks.of(rows, given, classes) for rows, given in zip(sets, answers, strict=True)]
+    marks = [Marks.of(rows, row_answers, classes) for rows, row_answers in zip(sets, answers, strict=True)]
     *columns, right_answers = to_host([*chain(*marks), answer_counts(sets[0].batch.targets, classes)])
     each = len(Marks._fields)
     scores = tuple(

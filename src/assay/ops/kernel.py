@@ -102,9 +102,9 @@ class Kernel:
     ) -> list[Tensor]:
         """Gradients in memory of their own: an operator may not return parts of one tensor."""
         outputs, inputs = ([x.contiguous() for x in tensors] for tensors in (outputs, inputs))
-        found = [grad.contiguous() for grad in self._backward(outputs, grads, inputs, *flags)]
-        repeated = [any(grad is other for other in found[:i]) for i, grad in enumerate(found)]
-        return [grad.clone() if again else _separate(grad) for grad, again in zip(found, repeated, strict=True)]
+        gradients = [grad.contiguous() for grad in self._backward(outputs, grads, inputs, *flags)]
+        repeated = [any(grad is other for other in gradients[:i]) for i, grad in enumerate(gradients)]
+        return [grad.clone() if again else _separate(grad) for grad, again in zip(gradients, repeated, strict=True)]
 
     def _save(self, ctx: Any, inputs: Sequence[Any], output: Tensors | Tensor) -> None:
         tensors, flags = self._split(inputs)
@@ -120,8 +120,8 @@ class Kernel:
         output_grad, *state_grads = grads[: len(self.operator.outputs)]
         known = [torch.zeros_like(outputs[0]) if output_grad is None else output_grad, *state_grads]
         run = self._backward if _only_autograd() and not torch.is_grad_enabled() else self.backward
-        found = iter(run(outputs, known, inputs, *ctx.flags))
-        by_input = (None if name in self.operator.integers else next(found) for name in self.operator.inputs)
+        gradients = iter(run(outputs, known, inputs, *ctx.flags))
+        by_input = (None if name in self.operator.integers else next(gradients) for name in self.operator.inputs)
         return *by_input, *(None for _ in ctx.flags)
 
     def _vmap(self, info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:

@@ -117,6 +117,14 @@ def dot(a, b, P: tl.constexpr):
 
 
 @triton.jit
+def scale(column, factor, P: tl.constexpr):
+    entries = ()
+    for i in tl.static_range(P):
+        entries = entries + (column[i] * factor,)
+    return entries
+
+
+@triton.jit
 def add_scaled(column, other, factor, P: tl.constexpr):
     """column + other factor: with a spread vector, a rank-one update of a matrix."""
     entries = ()
@@ -144,9 +152,9 @@ def _halve(column, place, HALF: tl.constexpr):
     """A lane keeps half of its 2 HALF entries, and gives the others to the lane that keeps those."""
     lane, upper, entries = tl.arange(0, 32), (place & HALF) != 0, ()
     for i in tl.static_range(HALF):
-        kept = tl.where(upper, column[i + HALF], column[i])
-        given = tl.gather(tl.where(upper, column[i], column[i + HALF]), lane ^ HALF, 0)
-        entries = entries + (kept + given,)
+        own_half = tl.where(upper, column[i + HALF], column[i])
+        other_half = tl.gather(tl.where(upper, column[i], column[i + HALF]), lane ^ HALF, 0)
+        entries = entries + (own_half + other_half,)
     return entries
 
 

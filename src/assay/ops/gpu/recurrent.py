@@ -48,18 +48,18 @@ def launch(a: Tensor, R: Tensor, h: Tensor) -> tuple[tuple[int], dict[str, Any]]
     groups, heads, _, size = R.shape
     rows, block = len(a) // groups, padded(size, 16)
     crowded = groups * heads * triton.cdiv(rows, 16) > 2 * MULTIPROCESSORS
-    taken = 32 if crowded and h.element_size() == 4 else 16  # 32 rows of float64 do not fit into registers
+    row_count = 32 if crowded and h.element_size() == 4 else 16  # 32 rows of float64 do not fit into registers
     settings = {
         "rows": rows,
         "heads": heads,
         "T": a.shape[2],
         "D": size,
-        "ROWS": taken,
+        "ROWS": row_count,
         "BLOCK": block,
         "PRECISION": precision(a),
-        "num_warps": 8 if block * taken >= 2048 else 4,
+        "num_warps": 8 if block * row_count >= 2048 else 4,
     }
-    return (groups * heads * triton.cdiv(rows, taken),), settings
+    return (groups * heads * triton.cdiv(rows, row_count),), settings
 
 
 def transposed(R: Tensor, gates: int, dtype: torch.dtype) -> Tensor:

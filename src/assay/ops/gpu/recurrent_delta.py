@@ -58,11 +58,11 @@ def backward(
     input_grads = [torch.empty_like(x) for x in (q, k, v, beta)]
     dW, dlast, dR = torch.empty_like(W), torch.empty_like(last), W.new_empty(B, H, _together(K, V), V)
     scratch = W.new_empty(B, H, 3 * K + V + 2, V)
-    wanted, undone = (*input_grads, dR, dW, dlast), None
+    gradients, undone = (*input_grads, dR, dW, dlast), None
     if lanes := lanes_of(W, K, V):
         inputs = q, k, v, beta, *weights_and_state
-        undone = recurrent_delta_lanes.backward(results, grads, inputs, wanted, lanes, additive)
-    tensors = *R, last, *results, *grads, *wanted, scratch, undone
+        undone = recurrent_delta_lanes.backward(results, grads, inputs, gradients, lanes, additive)
+    tensors = *R, last, *results, *grads, *gradients, scratch, undone
     sizes = H, B // len(R[0]), T, K, V
     _backward[(B * H,)](*tensors, *sizes, tolerance(v), ADDITIVE=additive, **_settings(q, v))
     parts = *dR[:, :, :-1].split([K, K, V], 2), dR[:, :, -1]

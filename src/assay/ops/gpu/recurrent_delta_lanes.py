@@ -17,6 +17,7 @@ from assay.ops.gpu.lanes import (
     dot,
     grid,
     load_column,
+    scale,
     sequences,
     softmax,
     spread,
@@ -36,13 +37,13 @@ def forward(results: Tensors, inputs: Tensors, lanes: int, additive: bool) -> No
 
 
 def backward(
-    results: Tensors, grads: tuple[Tensor | None, ...], inputs: Tensors, wanted: Tensors, lanes: int, additive: bool
+    results: Tensors, grads: tuple[Tensor | None, ...], inputs: Tensors, gradients: Tensors, lanes: int, additive: bool
 ) -> Tensor:
     """Fill the gradients; returns the states at the segments' starts as they were undone."""
     q, *R, last = inputs[0], *inputs[4:8], inputs[9]
     B, H, T, _ = q.shape
     undone = torch.empty_like(results[3])
-    tensors = *R, last, *results, *grads, *wanted, undone
+    tensors = *R, last, *results, *grads, *gradients, undone
     sizes = B * H, H, B // len(R[0]), T
     _backward[grid(q, lanes)](*tensors, *sizes, ADDITIVE=additive, **_settings(inputs, lanes))
     return undone
@@ -158,21 +159,22 @@ def _backward(
             u = b_t * e
             W = add_scaled(W, k_c, -u, P)
             # o = W' q, W' = W + u k^T, u = beta e, e = v - W k, or v
-            dq_t = _product(W, do_t, W, tl.zeros_like(u), place, P) + k_t * across(u * do_t, P)
+            dq_t = collect(scale(W, do_t, P), place, P) + k_t * across(u * do_t, P)
             D = add_scaled(D, q_c, do_t, P)
             du = dot(D, k_c, P)
             dv_t = b_t * du
             if ADDITIVE:
-                dk_t = _product(D, u, W, tl.zeros_like(u), place, P)
+                dk_t = collect(scale(D, u, P), place, P)
             else:
-                dk_t = _product(D, u, W, -dv_t, place, P)
+                dk_t = collect(add_scaled(scale(D, u, P), W, -dv_t, P), place, P)
                 D = add_scaled(D, k_c, -dv_t, P)
             dq_t = q_t * (dq_t - across(q_t * dq_t, P))
             dk_t = k_t * (dk_t - across(k_t * dk_t, P))
             db_t = across(e * du, P) * b_t * (1.0 - b_t)
             G_q, G_k = add_scaled(G_q, h_i, dq_t, P), add_scaled(G_k, h_i, dk_t, P)
             G_v, g_b = add_scaled(G_v, h_i, dv_t, P), g_b + h * db_t
-            dh = _through_weights(A_q, A_k, A_v, dq_t, dk_t, dv_t, place, P) + a_b * db_t
+            through = add_scaled(add_scaled(scale(A_q, dq_t, P), A_k, dk_t, P), A_v, dv_t, P)
+            dh = collect(through, place, P) + a_b * db_t
             feedback = dh * (1.0 - h * h)
             tl.store(dq + t * K, dq_t, of_key)
             tl.store(dk + t * K, dk_t, of_key)
@@ -187,20 +189,3 @@ def _backward(
     store_column(dR + (K + place) * V, 1, V, G_k, of_key, P)
     store_column(dR + (2 * K + place) * V, 1, V, G_v, of_value, P)
     tl.store(dR + (2 * K + V) * V + place, g_b, of_value)
-
-
-@triton.jit
-def _product(A, a, B, b, place, P: tl.constexpr):
-    """a A + b B for row vectors a and b and matrices that have a row in each lane."""
-    entries = ()
-    for i in tl.static_range(P):
-        entries = entries + (A[i] * a + B[i] * b,)
-    return collect(entries, place, P)
-
-
-@triton.jit
-def _through_weights(A_q, A_k, A_v, dq, dk, dv, place, P: tl.constexpr):
-    entries = ()
-    for i in tl.static_range(P):
-        entries = entries + (A_q[i] * dq + A_k[i] * dk + A_v[i] * dv,)
-    return collect(entries, place, P)

@@ -17,6 +17,7 @@ from assay.ops.gpu.lanes import (
     dot,
     grid,
     load_column,
+    scale,
     sequences,
     softmax,
     spread,
@@ -129,10 +130,8 @@ def _forward(
 @triton.jit
 def _products(y, q, k, b, u_y, u_q, u_k, u_b, place, P: tl.constexpr):
     """The four parts times four vectors, one entry of each vector in a lane: the sum over all columns."""
-    entries = ()
-    for i in tl.static_range(P):
-        entries = entries + (y[i] * u_y + q[i] * u_q + k[i] * u_k + b[i] * u_b,)
-    return collect(entries, place, P)
+    sums = add_scaled(add_scaled(scale(y, u_y, P), q, u_q, P), k, u_k, P)
+    return collect(add_scaled(sums, b, u_b, P), place, P)
 
 
 @triton.jit
