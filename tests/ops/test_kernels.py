@@ -142,7 +142,7 @@ SATURATING = [name for name, case in CASES.items() if case.name not in LINEAR]  
 def test_gates_saturate(case: Case, backend: str):
     x, w, s = case.draw(4, **BATCH[backend])
     parts = [p * 1e3 for p in x], w, s
-    near(case.gradients(parts, backend), case.gradients(parts), 1e-10, least=1.0)
+    near(case.gradients(parts, backend), case.gradients(parts), 1e-10, least=10.0)  # differences of numbers of 1e6
 
 
 @on_every_backend
