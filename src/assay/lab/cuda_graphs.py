@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 
 import torch
 
@@ -34,10 +35,11 @@ class GraphedFunction:
 
     def _capture(self, pool: torch.cuda._POOL_HANDLE) -> str:
         current = torch.cuda.current_stream()
-        stream = torch.cuda.Stream() if current == torch.cuda.default_stream() else current  # it cannot be captured
+        stream = _side_stream() if current == torch.cuda.default_stream() else current  # which cannot be captured
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             self.function()  # kernels are compiled and loaded, and libraries allocate what they need
+            _return_unused_memory()
             graph = torch.cuda.CUDAGraph()
             try:
                 self._capture_into(graph, pool)
@@ -59,6 +61,18 @@ class GraphedFunction:
                 graph.capture_end()
             raise
         graph.capture_end()
+
+
+@cache
+def _side_stream() -> torch.cuda.Stream:
+    """One stream for all captures: graphs of one pool reuse memory only if they were captured on the same stream."""
+    return torch.cuda.Stream()
+
+
+def _return_unused_memory() -> None:
+    """Return what PyTorch keeps for reuse, if that is more than what is free: a graph can only use new memory."""
+    if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > torch.cuda.mem_get_info()[0]:
+        torch.cuda.empty_cache()  # waits for the device
 
 
 def wait_for_device(device: torch.device) -> None:

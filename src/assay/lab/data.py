@@ -26,6 +26,7 @@ TEST, VALIDATE = 0, 1  # the other parts train
 FEWEST_BITS = 6.0  # a length with fewer than 2^6 inputs (of either label) is not split
 ATTEMPTS = 3  # candidates for each row of a training batch
 ROUNDS = 64  # of redrawing for a held-out set
+REDRAWN_NUMBERS = 1 << 18  # approximate count per draw
 LENGTHS = 24  # at most so many lengths of a bin are tested, unless all of them have few inputs
 DRAWN_TOKENS = {"cpu": 1 << 16, "cuda": 1 << 23}  # approximate number of candidate tokens per draw
 
@@ -151,15 +152,22 @@ def _draw_held_out(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, s
     inputs = task.inputs(lengths, rng.child(0), width)
     hashes = content_hash(inputs)
     settled = few | _new_rows(hashes, (part_of(inputs) == part) & ~few, hashes[:0])
-    for attempt in range(1, ROUNDS):
-        open_rows = (~settled).nonzero()[:, 0]
-        if not len(open_rows):
-            break
-        candidates = task.inputs(lengths[open_rows], Rng(rng.keys[open_rows]).child(attempt), width)
-        candidate_hashes, in_part = content_hash(candidates), part_of(candidates) == part
-        settled[open_rows] = _new_rows(candidate_hashes, in_part, hashes[settled])
-        # A repeated row of this split is better than a row of another split.
-        inputs[open_rows[in_part]], hashes[open_rows[in_part]] = candidates[in_part], candidate_hashes[in_part]
+    attempt = 1
+    while attempt < ROUNDS and len(rows_left := (~settled).nonzero()[:, 0]):
+        # Several attempts are drawn at once, since a sampler takes as long for few rows as for many.
+        count = REDRAWN_NUMBERS // (len(rows_left) * width * max(1, task.features))
+        attempts = torch.arange(attempt, min(attempt + max(1, count), ROUNDS))
+        attempt += len(attempts)
+        generators = Rng(rng.keys[rows_left].repeat(len(attempts)))
+        generators = generators.child(attempts.repeat_interleave(len(rows_left)))
+        candidates = task.inputs(lengths[rows_left].repeat(len(attempts)), generators, width)
+        for drawn in candidates.split(len(rows_left)):
+            unsettled = ~settled[rows_left]
+            places, drawn = rows_left[unsettled], drawn[unsettled]
+            drawn_hashes, in_part = content_hash(drawn), part_of(drawn) == part
+            settled[places] = _new_rows(drawn_hashes, in_part, hashes[settled])
+            # A repeated row of this split is better than a row of another split.
+            inputs[places[in_part]], hashes[places[in_part]] = drawn[in_part], drawn_hashes[in_part]
     split_lengths = _every_other(task, bin_.high, split)
     exclusive = [length > trained[1] and length in split_lengths for length in lengths.tolist()]
     shared = torch.where(few, ~torch.tensor(exclusive), part_of(inputs) != part)

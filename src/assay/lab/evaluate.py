@@ -16,6 +16,7 @@ from assay.lab.data import HeldOut, held_out
 from assay.lab.stepping import answers_by_step, is_stepwise, rows_of_a_pass
 from assay.models.attention import AttentionLayer
 from assay.models.causal import Causal
+from assay.models.skeleton import Model
 from assay.record import LengthScore, Probing, Score, Verdict
 from assay.spec import RunSpec
 from assay.tasks.task import IGNORE, PAD
@@ -23,6 +24,7 @@ from assay.tasks.task import IGNORE, PAD
 # Tokens per forward pass; for a model that may hold a number for every pair of tokens, pairs of tokens.
 CHUNK_TOKENS = {"cpu": 1 << 15, "cuda": 1 << 18}
 CHUNK_PAIRS = {"cpu": 1 << 23, "cuda": 1 << 26}
+BYTES_OF_A_NUMBER = 2048  # of all memory for each number of a layer's output; a pass uses a few percent of it
 COLLAPSED = 0.999  # the share of one answer from which a model counts as collapsed
 
 OnRows = Callable[[int], None]  # receives the number of rows that have just been tested
@@ -63,7 +65,16 @@ def _rows_of_a_pass(model: nn.Module, inputs: Tensor) -> int:
     if inputs.is_cuda and is_stepwise(model):
         return rows_of_a_pass(model)
     pairs = _may_hold_pairs(model, length, device)
-    return max(1, CHUNK_PAIRS[device.type] // length**2 if pairs else CHUNK_TOKENS[device.type] // length)
+    return max(1, CHUNK_PAIRS[device.type] // length**2 if pairs else _tokens_of_a_pass(model, device) // length)
+
+
+def _tokens_of_a_pass(model: nn.Module, device: torch.device) -> int:
+    """More on a GPU with much memory: the host, which launches the kernels of a pass, is what testing waits for."""
+    least = CHUNK_TOKENS[device.type]
+    if device.type != "cuda" or not isinstance(model, Model):
+        return least
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return max(least, memory // (BYTES_OF_A_NUMBER * model.read_out.in_features))
 
 
 def _may_hold_pairs(model: nn.Module, length: int, device: torch.device) -> bool:

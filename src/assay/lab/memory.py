@@ -16,6 +16,7 @@ from assay.spec import RunSpec
 from assay.tasks.task import Task
 
 MOST_SLOTS = 256  # beyond this a GPU is full: more slots take proportionally longer
+TRACED_SLOTS = 16  # at most; a trace on a GPU uses the memory of a step
 USABLE_SHARE = 0.7  # of the free memory; the rest is for the allocator's rounding, test sets and libraries
 GIB = 1 << 30
 
@@ -28,13 +29,15 @@ def step_bytes(spec: RunSpec, slots: int, device: torch.device) -> int:
 class Forecast:
     """The peak memory of a population as a function of its slots: batches, and the larger of a step and a data draw.
 
-    A step's memory is linear in the slots, so two traces determine it.
+    A step's memory is linear in the slots, so two traces determine it. One has the expected number of slots, if these
+    are few: its kernels are compiled from the same trace.
     """
 
-    def __init__(self, spec: RunSpec, tasks: Sequence[Task], device: torch.device) -> None:
+    def __init__(self, spec: RunSpec, tasks: Sequence[Task], device: torch.device, expected: int = 4) -> None:
         self.spec, self.device = spec, device
-        two, four = (trace_step(spec, slots, device) for slots in (2, 4))
-        self.per_slot = (four.peak - two.peak) / 2
+        more = expected if 2 < expected <= TRACED_SLOTS else 4
+        two, several = (trace_step(spec, slots, device) for slots in (2, more))
+        self.per_slot = (several.peak - two.peak) / (more - 2)
         self.base = two.peak - 2 * self.per_slot
         self.copies = PARAMETER_COPIES * 4 * two.parameters
         self.draw = max(_draw_bytes(task, spec) for task in tasks)
@@ -82,7 +85,8 @@ def slots_that_fit(
     spec: RunSpec, tasks: Sequence[Task], wanted: int, device: torch.device, limit: float
 ) -> tuple[int, float]:
     """How many of the wanted slots fit into so many bytes, at least one, and the bytes that they need."""
-    forecast, slots = Forecast(spec, tasks, device), max(1, min(wanted, MOST_SLOTS))
+    slots = max(1, min(wanted, MOST_SLOTS))
+    forecast = Forecast(spec, tasks, device, slots)
     while slots > 1 and forecast(slots) > limit:
         slots -= 1
     return slots, forecast(slots)

@@ -115,7 +115,7 @@ def slots_on_gpu(specs: Sequence[RunSpec], wanted: int | None, device: torch.dev
         if wanted is None:
             return slots_that_fit(spec, tasks, len(specs), device, limit)
         slots = min(wanted, len(specs))
-        return slots, Forecast(spec, tasks, device)(slots)
+        return slots, Forecast(spec, tasks, device, slots)(slots)
     except torch.OutOfMemoryError:
         return 1, math.inf
     except Exception:

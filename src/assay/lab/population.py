@@ -65,7 +65,7 @@ class Population:
         dtype = next(iter(trainable(template).values())).dtype
         self.layout, self.slots = Layout(template), Slots.empty(slots, device)
         self.theta, self.m, self.v = (torch.zeros(slots, self.layout.size, device=device, dtype=dtype) for _ in "123")
-        self.theta += self.layout.row(template, self.theta)  # empty slots compute with finite numbers
+        self.theta += self.layout.row(template)  # empty slots compute with finite numbers
         copied = is_fused(self.theta) and not self.training.compile
         self.modules: SlotModules = (
             StackedModules(template, self.layout, self.theta, copied)
@@ -106,7 +106,8 @@ class Population:
             return "the module is called directly"
         pool = torch.cuda.graph_pool_handle()
         with numerics(self.training, self.device):
-            reasons = [function.capture(pool) for function in (self.step, self.validate, *self.draws)]
+            # Validation first: its sequences are longer, and a step can use parts of its larger pieces of memory.
+            reasons = [function.capture(pool) for function in (self.validate, self.step, *self.draws)]
         return next((reason for reason in reasons if reason), "")
 
     def close(self) -> None:
@@ -119,8 +120,9 @@ class Population:
         """Put a run into a slot: from its start, or from a state after some steps."""
         single = self.modules if isinstance(self.modules, SingleModule) and self.step.graph is None else None
         if state is None or single:
-            module = build_module(spec, self.device, self.theta.dtype)
-            theta = self.layout.row(module, self.theta)
+            # On the CPU, so that all parameters are copied to a GPU at once.
+            module = build_module(spec, self.device if single else torch.device("cpu"), self.theta.dtype)
+            theta = self.layout.row(module).to(self.device)
             state = state or MemberState(theta, torch.zeros_like(theta), torch.zeros_like(theta), frozen(module))
             if single:  # not once a graph is captured: it is bound to the memory of its module
                 single.install(module)

@@ -79,6 +79,11 @@ def why_unmappable(spec: RunSpec, device: torch.device) -> str:
     """Why a user's own module cannot be mapped over slots, or an empty string. The built-in models all can."""
     if not isinstance(spec.model, Foreign):
         return ""
+    with EXCLUSIVE:
+        return _why_foreign_unmappable(spec, device)
+
+
+def _why_foreign_unmappable(spec: RunSpec, device: torch.device) -> str:
     module, other = (build_module(spec, device, seed=seed) for seed in (0, 1))
     inputs = blank(spec.task, 2, 2, 3, device=device)
     functorch: Any = torch._C._functorch
@@ -149,8 +154,8 @@ class Layout:
         counts = [-(-count // self.ALIGNMENT) for _, count in places]
         return torch.tensor(places, device=device).repeat_interleave(torch.tensor(counts, device=device), dim=0)
 
-    def rows(self, tensors: Sequence[Tensor | None], like: Float[Tensor, "slots size"]) -> Float[Tensor, "slots size"]:
-        """Rows from one tensor [slots, ...] per parameter; None stands for zeros."""
+    def rows(self, tensors: Sequence[Tensor | None], like: Float[Tensor, "slots *any"]) -> Float[Tensor, "slots size"]:
+        """Rows from one tensor [slots, ...] per parameter, of the type of `like`; None stands for zeros."""
         columns, slots = [], len(like)
         for tensor, shape in zip(tensors, self.shapes.values(), strict=True):
             size = shape.numel()
@@ -159,6 +164,7 @@ class Layout:
                 columns.append(like.new_zeros(slots, gap))
         return torch.cat(columns, dim=1)
 
-    def row(self, module: nn.Module, like: Float[Tensor, "slots size"]) -> Float[Tensor, "size"]:
+    def row(self, module: nn.Module) -> Float[Tensor, "size"]:
         """The trainable parameters of one module."""
-        return self.rows([p.detach()[None] for p in trainable(module).values()], like[:1])[0]
+        tensors = [p.detach()[None] for p in trainable(module).values()]
+        return self.rows(tensors, tensors[0])[0]

@@ -24,6 +24,7 @@ from assay.lab.locks import EXCLUSIVE
 from assay.lab.program import program_of
 from assay.lab.stacking import build_module, frozen, member_logits, member_losses, trainable
 from assay.models.skeleton import Stack
+from assay.ops.kernel import BLANK_OUTPUTS
 from assay.rng import Rng
 from assay.spec import RunSpec
 
@@ -93,15 +94,11 @@ class OperatorCalls(Observer):
         super().__init__()
         self.calls: dict[str, None] = {}
 
-    def __torch_dispatch__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         if getattr(func, "namespace", "") != "assay":
             return func(*args, **(kwargs or {}))
         self.calls[describe_call(func, args)] = None
-        device = next(x.device for x in pytree.tree_leaves(args) if isinstance(x, Tensor))
-        shapes = func(*pytree.tree_map_only(Tensor, lambda x: torch.empty_like(x, device="meta"), args))
-        return pytree.tree_map_only(Tensor, lambda x: torch.empty_like(x, device=device), shapes)
+        return BLANK_OUTPUTS[func._opname](*args)  # not a call with meta tensors: that would import torch.compile
 
 
 def describe_call(operator: Any, arguments: Any) -> str:

@@ -75,8 +75,7 @@ class GroupTrainer:
         self.device, self.callbacks, self.checkpoints = device, callbacks, checkpoints
         self.spec = specs[0]
         self.tasks = list(dict.fromkeys(spec.task for spec in specs))
-        with EXCLUSIVE:
-            self.unmapped = why_unmappable(self.spec, device)
+        self.unmapped = why_unmappable(self.spec, device)
         self.slots = 1 if self.unmapped else slots
         self.members_by_slot: dict[int, Member] = {}
         self.snapshot: dict[int, tuple[Member, Progress]] = {}  # by slot, at the population's last snapshot

@@ -24,6 +24,9 @@ from torch.library import custom_op
 from assay.description import BadInput
 from assay.ops.operator import Flag, Operator, Tensors
 
+# By the name of a PyTorch operator: allocates what a call returns, without computing it.
+BLANK_OUTPUTS: dict[str, Callable[..., Any]] = {}
+
 
 class Kernel:
     """One operator on one backend: the PyTorch operator, its gradient and its vmap rule."""
@@ -36,14 +39,14 @@ class Kernel:
         results = ", ".join(["Tensor"] * (len(operator.outputs) + operator.kernels[backend]))
         self.op = custom_op(name, self._forward, mutates_args=(), schema=f"({tensors}{flags}) -> ({results})")
         self.op.register_fake(self._fake)
+        BLANK_OUTPUTS[self.op._opoverload._opname] = self._fake
         self.op.register_autograd(self._gradient, setup_context=self._save)
         self.op.register_vmap(self._vmap)
 
         schema = f"(Tensor[] outputs, Tensor?[] grads, Tensor[] inputs{flags}) -> Tensor[]"
         self.backward = custom_op(f"{name}_backward", self._separate_gradients, mutates_args=(), schema=schema)
-        self.backward.register_fake(
-            lambda outputs, grads, inputs, *flags: [x.new_empty(x.shape) for x in self._floats(inputs)]
-        )
+        self.backward.register_fake(self._fake_gradients)
+        BLANK_OUTPUTS[self.backward._opoverload._opname] = self._fake_gradients
         self.backward.register_autograd(self._refuse_second)
         self.backward.register_vmap(self._refuse_batched)
         for op, function in ((self.op, self._forward), (self.backward, self._separate_gradients)):
@@ -80,6 +83,9 @@ class Kernel:
         inputs, flags = self._split([_contiguous(x) for x in arguments])
         outputs: Tensors = self._module.outputs(*inputs, **flags)
         return outputs if len(outputs) > 1 else outputs[0]
+
+    def _fake_gradients(self, outputs: Any, grads: Any, inputs: Sequence[Tensor], *flags: Flag) -> list[Tensor]:
+        return [x.new_empty(x.shape) for x in self._floats(inputs)]
 
     def _forward(self, *arguments: Any) -> Tensors | Tensor:
         inputs, flags = self._split([_contiguous(x) for x in arguments])

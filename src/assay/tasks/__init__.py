@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from assay.registry import Entry, Registry
@@ -56,7 +57,7 @@ def task_class(name: str) -> type[Task]:
 
 def named_task(name: str, /, **options: Any) -> Task:
     """A task by name (or `module:Class`), with its options as JSON holds them."""
-    return task_class(name)(**options)
+    return _shared(task_class(name)(**options))
 
 
 def example_task(name: str) -> Task:
@@ -67,4 +68,10 @@ def example_task(name: str) -> Task:
 
 def read_task(data: Any) -> Any:
     """A task from its plain data; other values are returned unchanged."""
-    return task_class(str(data.get("kind")))(**data) if isinstance(data, dict) else data
+    return _shared(task_class(str(data.get("kind")))(**data)) if isinstance(data, dict) else data
+
+
+@lru_cache(maxsize=256)
+def _shared(task: Task) -> Task:
+    """The first of several equal tasks, so that the runs of a study share the tables which a task computes."""
+    return task
