@@ -285,7 +285,13 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
     if cuda:
         every += [*large_cases(), *(Case(model, 64, 50, compiled_tf32=True) for model in models)]
     chosen = [case for case in every if case.part in arguments.only and (not arguments.models or case.model in models)]
-    return sorted(chosen, key=lambda case: case.part == "compiled")
+    return sorted(chosen, key=_priority)
+
+
+def _priority(case: Case) -> int:
+    """What the goals are about comes first, in case that the time runs out; the rest shows how times grow."""
+    first = case.members == 64 and case.time == 50
+    return {"small": 0 if first else 3, "large": 1, "compiled": 2}[case.part]
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from functools import cache
 import torch
 
 from assay.lab.locks import EXCLUSIVE
+from assay.lab.pace import LOADING
 
 
 class GraphedFunction:
@@ -38,7 +39,8 @@ class GraphedFunction:
         stream = _side_stream() if current == torch.cuda.default_stream() else current  # which cannot be captured
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
-            self.function()  # kernels are compiled and loaded, and libraries allocate what they need
+            with LOADING:
+                self.function()  # kernels are compiled and loaded, and libraries allocate what they need
             _return_unused_memory()
             graph = torch.cuda.CUDAGraph()
             try:

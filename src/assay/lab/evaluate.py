@@ -187,15 +187,17 @@ def favourite(counts: Int[Tensor, "counts"]) -> float:
     return float(counts.max() / counts.sum()) if counts.any() else math.nan
 
 
+def test_sets(spec: RunSpec, device: torch.device) -> list[HeldOut]:
+    """The held-out sets of all test bins, drawn when they are first needed."""
+    testing, trained = spec.testing, spec.training.lengths
+    return [held_out(spec.task, bin_, trained, testing.rows, "test", device) for bin_ in testing.bins]
+
+
 def evaluate(
     model: nn.Module, spec: RunSpec, device: torch.device, on_progress: OnProgress = lambda tested, total: None
 ) -> tuple[tuple[Score, ...], bool]:
     """The scores of every test bin, and whether the model gives one answer to nearly everything in Bin0."""
-    classes = spec.task.shape.answers
-    sets = [
-        held_out(spec.task, bin_, spec.training.lengths, spec.testing.rows, "test", device)
-        for bin_ in spec.testing.bins
-    ]
+    classes, sets = spec.task.shape.answers, test_sets(spec, device)
     tested, total = 0, sum(len(rows.lengths) for rows in sets)
 
     def on_rows(rows: int) -> None:

@@ -26,6 +26,7 @@ from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import RoundReport
 from assay.lab.member_state import BestState, MemberState
 from assay.lab.numerics import numerics
+from assay.lab.pace import Pace
 from assay.lab.precompile import compile_kernels
 from assay.lab.slot_modules import SingleModule, SlotModules, StackedModules
 from assay.lab.slots import Slots, is_fused
@@ -80,6 +81,7 @@ class Population:
         self.losses, self.update = self._losses, self._update
         self.ones = torch.ones(slots, device=device, dtype=dtype)  # the gradient of every member's loss
         self.step, self.validate = GraphedFunction(self._step), GraphedFunction(self._validate)
+        self.pace = Pace(device)
         self.draws = [GraphedFunction(partial(self._draw, number)) for number in range(len(tasks))]
         self.why_not_compiled = self._compile() if self.training.compile else ""
         self.why_not_captured = self._capture()
@@ -186,6 +188,7 @@ class Population:
                         self.draws[number]()
                 with self._seeded():
                     self.step()
+            self.pace.step_launched()
             poll()
         with self._as_captured():
             self.validate()

@@ -244,7 +244,7 @@ class GroupTrainer:
         self.members_by_slot, self.snapshot = {}, {}
         self._close_population()
         gc.collect()
-        if self.device.type == "cuda":
+        if error and self.device.type == "cuda":
             with EXCLUSIVE:
                 torch.cuda.empty_cache()
 
