@@ -10,7 +10,7 @@ from assay.ops.dispatch import is_installed
 
 BENCH = Path(__file__).parents[2] / "bench"
 MODELS = ("transformer", "linear-transformer", "delta-net", "recurrent-delta", "srwm", "lstm", "e-lstm")
-MOST = {"recurrent-delta": 104}  # the others at most 100: eight sums of recurrent weights and two checks of drift more
+MOST = {"recurrent-delta": 105}  # the others at most 100: eight sums of recurrent weights and two checks of drift more
 
 
 @pytest.mark.skipif(not is_installed("triton"), reason="triton is not installed")

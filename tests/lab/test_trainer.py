@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from assay.lab import plan, trainer
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.compilers import Compilers, compilers
+from assay.lab.evaluate import evaluate
 from assay.lab.execute import execute, execute_group
 from assay.lab.member import Member, RoundReport
 from assay.lab.member_state import MemberState
@@ -27,6 +28,7 @@ from assay.lab.population import Population, build_population
 from assay.lab.precompile import compile_kernels
 from assay.lab.program import program_of
 from assay.lab.shrinking import rebuild_seconds, shrinking_pays
+from assay.lab.stacking import build_module
 from assay.lab.status import EvaluationStatus, Status
 from assay.lab.tracing import PARAMETER_COPIES, PeakMemory, trace_step
 from assay.models.skeleton import Foreign
@@ -486,8 +488,8 @@ class Unbuildable(nn.Module):
         raise RuntimeError("no")
 
 
-def test_the_kernels_of_a_step_are_known_before_it(monkeypatch: pytest.MonkeyPatch):
-    """Each operator of ours that a step calls is called once beforehand, forward and backward, with the same shapes."""
+def test_the_kernels_of_a_run_are_known_before_it(monkeypatch: pytest.MonkeyPatch):
+    """Each operator of ours that a run calls is called once beforehand, forward and backward, with the same shapes."""
     spec, calls = run(model="srwm", steps=10), list[tuple[str, list[Any]]]()
     for name in ("forward", "backward"):
         real = getattr(srwm, name)
@@ -497,13 +499,18 @@ def test_the_kernels_of_a_step_are_known_before_it(monkeypatch: pytest.MonkeyPat
             return real(*args, **flags)
 
         monkeypatch.setattr(srwm, name, noted)
-    assert compile_kernels(spec, 2, CPU) == 2
+    # Forward and backward of a step, a bin of longer validation sequences, and four test bins.
+    assert compile_kernels(spec, 2, CPU) == 7
     known = sorted(calls, key=str)
-    assert [name for name, _ in known] == ["backward", "forward"]
+    assert [name for name, _ in known] == ["backward"] + ["forward"] * 6
     compilers.stop()
-    Population(spec, [spec.task], 2, CPU)._step()
-    assert all(call in known for call in calls), "a step needs no other kernels"
-    assert compile_kernels(run(model="transformer"), 2, CPU) == 0, "what has no kernel here needs none"
+    calls.clear()
+    population = Population(spec, [spec.task], 2, CPU)
+    population._step()
+    population._validate()
+    evaluate(build_module(spec, CPU), spec, CPU)
+    assert {name for name, _ in calls} == {"forward", "backward"}
+    assert all(call in known for call in calls), "training and testing need no other kernels"
 
 
 def test_a_process_compiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

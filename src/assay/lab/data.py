@@ -174,6 +174,12 @@ def _draw_held_out(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, s
     return HeldOut(Batch(inputs, task.solve(inputs)), lengths, int(shared.sum()))
 
 
+def held_out_shape(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: Split) -> tuple[int, int]:
+    """Rows and positions of a held-out set, without drawing it."""
+    lengths = _lengths(task, bin_, trained, rows, split)
+    return len(lengths), max(lengths)
+
+
 def _lengths(task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: Split) -> list[int]:
     """The length of every row: spread evenly over the bin, and no more rows of a length than it has inputs.
 

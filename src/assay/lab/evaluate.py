@@ -49,7 +49,7 @@ def predict(model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None) 
     answers = []
     model.eval()
     try:
-        for chunk in inputs.split(_rows_of_a_pass(model, inputs)):
+        for chunk in inputs.split(rows_of_one_pass(model, inputs.shape[1], inputs.device)):
             if inputs.is_cuda and is_stepwise(model):
                 answers.append(answers_by_step(model, chunk, answers_of))
             else:
@@ -60,9 +60,9 @@ def predict(model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None) 
     return torch.cat(answers)
 
 
-def _rows_of_a_pass(model: nn.Module, inputs: Tensor) -> int:
-    length, device = inputs.shape[1], inputs.device
-    if inputs.is_cuda and is_stepwise(model):
+def rows_of_one_pass(model: nn.Module, length: int, device: torch.device) -> int:
+    """How many rows of a length are tested at once."""
+    if device.type == "cuda" and is_stepwise(model):
         return rows_of_a_pass(model)
     pairs = _may_hold_pairs(model, length, device)
     return max(1, CHUNK_PAIRS[device.type] // length**2 if pairs else _tokens_of_a_pass(model, device) // length)
@@ -187,17 +187,12 @@ def favourite(counts: Int[Tensor, "counts"]) -> float:
     return float(counts.max() / counts.sum()) if counts.any() else math.nan
 
 
-def test_sets(spec: RunSpec, device: torch.device) -> list[HeldOut]:
-    """The held-out sets of all test bins, drawn when they are first needed."""
-    testing, trained = spec.testing, spec.training.lengths
-    return [held_out(spec.task, bin_, trained, testing.rows, "test", device) for bin_ in testing.bins]
-
-
 def evaluate(
     model: nn.Module, spec: RunSpec, device: torch.device, on_progress: OnProgress = lambda tested, total: None
 ) -> tuple[tuple[Score, ...], bool]:
     """The scores of every test bin, and whether the model gives one answer to nearly everything in Bin0."""
-    classes, sets = spec.task.shape.answers, test_sets(spec, device)
+    classes, testing, trained = spec.task.shape.answers, spec.testing, spec.training.lengths
+    sets = [held_out(spec.task, bin_, trained, testing.rows, "test", device) for bin_ in testing.bins]
     tested, total = 0, sum(len(rows.lengths) for rows in sets)
 
     def on_rows(rows: int) -> None:

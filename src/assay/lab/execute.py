@@ -18,20 +18,12 @@ from torch import nn
 from assay import ops
 from assay.description import BadInput, in_one_line
 from assay.lab.checkpoint import Checkpoints
-from assay.lab.evaluate import (
-    OnProgress,
-    evaluate,
-    first_failing_length,
-    probed_verdict,
-    random_verdict,
-    test_sets,
-)
+from assay.lab.evaluate import OnProgress, evaluate, first_failing_length, probed_verdict, random_verdict
 from assay.lab.integrity import examine, examine_untrained, is_built_in
 from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import Member, StopReason
 from assay.lab.memory import require_memory
 from assay.lab.numerics import strict_numerics
-from assay.lab.pace import LOADING
 from assay.lab.probing import probe
 from assay.lab.provenance import provenance
 from assay.lab.status import EvaluationStatus, Status
@@ -98,8 +90,7 @@ def execute_group(
                 raise CallbackError(error) from error
 
         try:
-            test_sets(spec, device)  # before other groups have to wait
-            with _for_testing(spec, device, loads_kernels=not records):
+            with _for_testing(spec, device):
                 results = _results(member, reason, module, device, on_progress)
             tensors = serialize(module) if is_kept(weights, results["verdict"]) else None
         except torch.OutOfMemoryError:
@@ -203,14 +194,12 @@ def backends(model: nn.Module, time: int) -> dict[str, str]:
 
 
 @contextmanager
-def _for_testing(spec: RunSpec, device: torch.device, loads_kernels: bool) -> Iterator[None]:
+def _for_testing(spec: RunSpec, device: torch.device) -> Iterator[None]:
     """Strict settings, and a stream of its own; meanwhile nobody changes what a user's own module may depend on."""
     with ExitStack() as stack:
         stack.enter_context(strict_numerics(device))
-        if loads_kernels or not is_built_in(spec.model):
+        if not is_built_in(spec.model):
             stack.enter_context(EXCLUSIVE)
-        if loads_kernels:
-            stack.enter_context(LOADING)
         if device.type == "cuda":
             training = torch.cuda.current_stream(device)
             testing = _test_stream(training)

@@ -30,7 +30,7 @@ from assay.lab.pace import Pace
 from assay.lab.precompile import compile_kernels
 from assay.lab.slot_modules import SingleModule, SlotModules, StackedModules
 from assay.lab.slots import Slots, is_fused
-from assay.lab.stacking import Layout, build_module, frozen, member_losses, trainable
+from assay.lab.stacking import Layout, SumOfLosses, build_module, frozen, member_losses, trainable
 from assay.lab.validation import Validation
 from assay.rng import Rng
 from assay.spec import RunSpec
@@ -222,7 +222,8 @@ class Population:
         leaves, buffers = self.modules.leaves, {name: x.clone() for name, x in self.modules.buffers.items()}
         with torch.enable_grad():
             losses = self.losses(leaves, inputs, targets)
-            grads = torch.autograd.grad(losses, list(leaves.values()), self.ones.to(losses.dtype), allow_unused=True)
+            total = SumOfLosses.apply(losses, self.ones.to(losses.dtype))  # type: ignore[no-untyped-call]
+            grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
         with torch.no_grad():
             self._restore_inactive_buffers(buffers)
             self.update(losses.detach(), grads)

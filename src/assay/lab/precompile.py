@@ -11,16 +11,19 @@ from assay.lab.compilers import compilers
 from assay.lab.numerics import numerics
 from assay.lab.slots import ParameterCopy, Slots
 from assay.lab.stacking import Layout
-from assay.lab.tracing import trace_step
+from assay.lab.tracing import calls_of_tests, trace_step
+from assay.models.skeleton import Stack
 from assay.spec import RunSpec
 
 
 def compile_kernels(spec: RunSpec, slots: int, device: torch.device) -> int:
-    """Compile the kernels of a training step; returns the number of distinct operator calls.
+    """Compile the kernels of training and testing; returns the number of distinct operator calls.
 
     Errors are ignored here: the step itself will meet and report them.
     """
-    calls = trace_step(spec, slots, device).calls
+    calls = dict.fromkeys(trace_step(spec, slots, device).calls)
+    if isinstance(spec.model, Stack):
+        calls |= dict.fromkeys(calls_of_tests(spec.task, spec.model, spec.training.lengths, spec.testing, device))
     memory = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
     with numerics(spec.training, device):
         products = torch.get_float32_matmul_precision()

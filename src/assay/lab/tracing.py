@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -19,14 +20,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from assay.lab.data import blank
+from assay.lab.data import blank, held_out_shape
+from assay.lab.evaluate import logits_of, rows_of_one_pass
 from assay.lab.locks import EXCLUSIVE
 from assay.lab.program import program_of
 from assay.lab.stacking import build_module, frozen, member_logits, member_losses, trainable
-from assay.models.skeleton import Stack
+from assay.lab.stepping import is_stepwise
+from assay.models.skeleton import Architecture, Model, Stack
 from assay.ops.kernel import BLANK_OUTPUTS
 from assay.rng import Rng
-from assay.spec import RunSpec
+from assay.spec import RunSpec, Testing
+from assay.tasks.task import Task
 
 PARAMETER_COPIES = 7  # of a member's: parameters and Adam's averages, the same in the last snapshot, and in one piece
 
@@ -125,6 +129,24 @@ def repeat_call(call: str, device: torch.device) -> None:
         getattr(torch.ops.assay, name).default(*real(arguments))
 
 
+@lru_cache(maxsize=256)
+def calls_of_tests(
+    task: Task, model: Architecture, trained: tuple[int, int], testing: Testing, device: torch.device
+) -> tuple[str, ...]:
+    """The operator calls of testing a built-in model; none if it is tested step by step."""
+    module = model.build(*task.shape, Rng.seeded(0))
+    module._apply(lambda x: torch.empty_like(x, device=device))
+    if not isinstance(module, Model) or is_stepwise(module):
+        return ()
+    with EXCLUSIVE, torch.no_grad(), suppress(torch.OutOfMemoryError), OperatorCalls() as operators:
+        for bin_ in testing.bins:
+            rows, length = held_out_shape(task, bin_, trained, testing.rows, "test")
+            most = rows_of_one_pass(module, length, device)
+            for count in {min(rows, most), rows % most or most}:
+                logits_of(module, blank(task, count, length, device=device))
+    return tuple(operators.calls)
+
+
 _traces: dict[tuple[str, int, torch.device], Trace] = {}
 
 
@@ -161,6 +183,11 @@ def _trace(spec: RunSpec, slots: int, device: torch.device) -> Trace:
             targets = torch.zeros(rows, dtype=torch.int64, device=device)
             losses = member_losses(member_logits(template, parameters, buffers, inputs), targets)
             grads = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
-            del copies, grads
+            del losses, grads
+            for bin_ in training.validation:  # which computes as many rows at a time as a training step
+                inputs = blank(spec.task, slots, training.batch, bin_.high, device=device)
+                with torch.no_grad():
+                    member_logits(template, parameters, buffers, inputs)
+            del copies
     parameter_count = sum(p.numel() for p in trainable(template).values())
     return Trace(memory.peak, parameter_count, tuple(operators.calls))
