@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,6 +31,7 @@ from assay.spec import RunSpec
 from ops import command
 from six_programs import MODELS, RUNS, WIDTHS, spec
 
+FIGURES = ("study_cold_s", "study_s", "six_programs_ms", "two_programs_ms")
 STUDY = str(Path(__file__).with_name("six_programs.py"))
 
 
@@ -70,20 +71,22 @@ def study_seconds(device: torch.device, caches: str) -> float:
         return time.perf_counter() - start
 
 
-def measure(device: torch.device, steps: int) -> dict[str, Any]:
+def measure(device: torch.device, steps: int) -> Iterator[dict[str, Any]]:
+    """One figure after the other."""
     with TemporaryDirectory() as caches:
-        seconds = {"study_cold_s": study_seconds(device, caches), "study_s": study_seconds(device, caches)}
+        for name in ("study_cold_s", "study_s"):
+            yield {name: study_seconds(device, caches)}
     small = [
         population([run for run in RUNS if (run.model.name, run.model.plain()["width"]) == key], device)
         for key in ((model, width) for model in MODELS for width in WIDTHS)
     ]
-    six = step_of_all(small, device, steps)
+    yield {"six_programs_ms": step_of_all(small, device, steps)}
     two = {}
     for model in MODELS:
         large = [population([spec(model, width, seed) for seed in range(27)], device) for width in WIDTHS]
         two[model] = step_of_all(large, device, steps)
         del large
-    return seconds | {"six_programs_ms": six, "two_programs_ms": two}
+    yield {"two_programs_ms": two}
 
 
 def show(console: Console, record: dict[str, Any]) -> None:
@@ -108,10 +111,13 @@ def main() -> None:
     options.add_argument("--commit", metavar="HASH", help="of this code, where there is no git checkout")
     arguments = options.parse_args()
     device = torch.device(arguments.device)
-    record = provenance(device) | {"command": command("programs.py"), "missing": 0} | measure(device, arguments.steps)
+    record = provenance(device) | {"command": command("programs.py"), "missing": len(FIGURES)}
     record["commit"] = arguments.commit or record["commit"]
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(record, indent=1))
+    for figure in measure(device, arguments.steps):
+        record |= figure | {"missing": record["missing"] - 1}
+        print(json.dumps(figure), file=sys.stderr, flush=True)
+        if arguments.json:
+            Path(arguments.json).write_text(json.dumps(record, indent=1))
     show(Console(width=100, highlight=False), record)
 
 
