@@ -95,7 +95,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 def floor(spec: RunSpec) -> Floor:
     """The floor of one member and step."""
-    batch, length, meta = spec.training.batch, spec.training.lengths[1], torch.device("meta")
+    batch, length, meta = spec.training.batch, spec.width, torch.device("meta")
     module = build_module(spec, torch.device("cpu")).to(meta)
     arithmetic = Arithmetic()
     plain_loops = patch.object(dispatch, "backend_for", lambda *_: "reference")

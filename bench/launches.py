@@ -132,7 +132,7 @@ def main() -> None:
     for model in options.models:
         run = Case(model, members=64, time=50).spec()
         step, draw = launches(run, options.members)
-        ahead = steps_ahead(run.training, options.members, torch.device("cuda"))
+        ahead = steps_ahead(run.task, run.training, options.members, torch.device("cuda"))
         table.add_row(model, str(step.total()), f"{draw.total() / ahead:.1f}")
         if options.list:
             console.print(model, dict(step.most_common()))

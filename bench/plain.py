@@ -74,7 +74,7 @@ def plain_step(spec: RunSpec, device: torch.device) -> Callable[[], None]:
     blocks = [PlainBlock(mixer(kind), stack) for kind in stack.mixers]
     model = nn.Sequential(nn.Embedding(vocab, stack.width), *blocks, nn.Linear(stack.width, answers)).to(device)
     optimiser = torch.optim.AdamW(model.parameters(), fused=device.type == "cuda")
-    size = spec.training.batch, spec.training.lengths[1]
+    size = spec.training.batch, spec.width
     inputs = torch.randint(vocab, size, device=device)
     targets = torch.randint(answers, size, device=device)
 

@@ -43,8 +43,9 @@ class LengthScore(Part):
 class Score(Part):
     """The accuracy in one test bin: the shares of sequences without a mistake, and of right answers.
 
-    `probe` names another distribution of the task's inputs. `shared` counts rows that training may have shown, since
-    their length has too few strings to be split. `favourite` is the share of the most common answer of the model.
+    `probe` names another distribution of the task's inputs. `shared` counts rows that training may have shown: their
+    length has too few strings to be split, or they are in the published training set. `favourite` is the share of the
+    most common answer of the model.
     """
 
     kind: Literal["score"] = "score"
@@ -126,7 +127,15 @@ class Record(Description):
     """The outcome of one run. The spec is plain data: a record can be read without the code of task and model."""
 
     kind: ClassVar[str] = "record"
-    added: ClassVar[tuple[str, ...]] = ("ended", "tested_at", "probing", "certified", "traceback", "weights_sha256")
+    added: ClassVar[tuple[str, ...]] = (
+        "ended",
+        "tested_at",
+        "probing",
+        "certified",
+        "traceback",
+        "weights_sha256",
+        "other_scores",
+    )
     digest: str
     spec: dict[str, Any]
     verdict: Verdict
@@ -140,6 +149,7 @@ class Record(Description):
     certified: tuple[Certified, ...] = ()
     weights_sha256: str = ""  # of the weights that were kept, so that others are never taken for them
     curve: Rows[Point] = ()
+    other_scores: tuple[Score, ...] = ()  # of the first two bins with the task's other strings; for information only
     error: str | None = None
     traceback: str = ""  # of the error
     seconds: dict[str, float] = Field(default_factory=dict)

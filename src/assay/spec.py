@@ -30,7 +30,7 @@ Bins = Annotated[tuple[Bin, ...], Field(min_length=1), AfterValidator(_unique_na
 
 
 class Training(Description):
-    """A run is trained with AdamW on fresh data, until every validation sequence is right or the steps run out.
+    """A run is trained with AdamW until every validation sequence is right or the steps run out.
 
     The defaults of Adam are those of the published code of Irie et al. 2023. Test bins never influence a run. It
     diverges when its loss, gradient or a parameter is NaN or infinite. The best state has the largest share of right
@@ -40,7 +40,7 @@ class Training(Description):
 
     kind: ClassVar[str] = "training"
     version: ClassVar[int] = 2
-    added: ClassVar[tuple[str, ...]] = ("explodes", "keep")
+    added: ClassVar[tuple[str, ...]] = ("explodes", "keep", "fixed")
     lengths: Annotated[tuple[Length, Length], Field(description="the shortest and the longest input")]
     validation: Annotated[Bins, Field(description="the ranges of lengths of validation sequences")]
     validation_rows: Annotated[int, Field(ge=1, description="sequences of each validation bin")] = 128
@@ -51,6 +51,9 @@ class Training(Description):
     ] = "solved"
     keep: Annotated[Literal["last", "best"], Field(description="which state is tested: last or best")] = "last"
     steps: Annotated[int, Field(ge=1, description="maximum number of steps")] = 20_000
+    fixed: Annotated[
+        int | None, Field(ge=1, description="sequences of a training set for all runs; null: new ones at every step")
+    ] = None
     batch: Annotated[int, Field(ge=1, description="sequences of one step")] = 32
     lr: Annotated[Rate, Field(description="the learning rate")] = 1e-3
     betas: Annotated[tuple[Beta, Beta], Field(description="the decay of Adam's two averages")] = (0.9, 0.995)
@@ -77,8 +80,20 @@ class Testing(Description):
 
     kind: ClassVar[str] = "testing"
     version: ClassVar[int] = 1
+    added: ClassVar[tuple[str, ...]] = ("both_strings", "every_length")
     bins: Annotated[Bins, Field(description="the ranges of lengths of test sequences")]
     rows: Annotated[int, Field(ge=1, description="sequences of each test bin, spread over its lengths")] = 256
+    both_strings: Annotated[
+        bool, Field(description="test the first two bins also with the task's other strings (uniform or published)")
+    ] = False
+    every_length: Annotated[
+        bool, Field(description="test every length of a bin; no length is reserved for validation")
+    ] = False
+
+    @property
+    def first_bins(self) -> tuple[Bin, ...]:
+        """The bins that are tested with both strings: Bin0 and Bin1."""
+        return self.bins[:2]
 
 
 class RunSpec(Description):
@@ -98,8 +113,34 @@ class RunSpec(Description):
         bins = (*self.training.validation, *self.testing.bins)
         for bin_ in bins:
             self.task.lengths(bin_.low, bin_.high)
-        self.model.check_length(max(self.training.lengths[1], *(bin_.high for bin_ in bins)))
+        self.model.check_length(self.longest)
         return self
+
+    @model_validator(mode="after")
+    def _strings_fit(self) -> RunSpec:
+        task, training = self.task, self.training
+        if task.is_published and training.fixed is None:
+            raise ValueError(f"{task.kind}: published strings need a fixed training set; set training.fixed to 10000")
+        if self.testing.every_length and task.is_published:
+            raise ValueError(f"{task.kind}: testing.every_length is not for published strings, which have any lengths")
+        if self.testing.every_length and any(bin_.high > training.lengths[1] for bin_ in training.validation):
+            raise ValueError("testing.every_length needs validation bins that end with training.lengths")
+        return self
+
+    @property
+    def width(self) -> int:
+        """The length of the longest training input."""
+        return self.task.width(self.training.lengths[1])
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest input that the run may read."""
+        highs = [bin_.high for bin_ in (*self.training.validation, *self.testing.bins)]
+        widths = [self.task.width(high) for high in (self.training.lengths[1], *highs)]
+        if self.testing.both_strings:
+            other = self.task.other_strings()
+            widths += [other.width(bin_.high) for bin_ in self.testing.first_bins]
+        return max(widths)
 
     @cached_property
     def digest(self) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.lab.data import TEST, VALIDATE, TrainingData, content_hash, held_out, part_of
+from assay.lab.data import TrainingData, held_out
+from assay.lab.splits import TEST, VALIDATE, content_hash, part_of
 from assay.spec import RunSpec, run_spec
 from assay.tasks import named_task
 from assay.tasks.task import IGNORE, Batch, Bin

@@ -192,7 +192,8 @@ def evaluate(
 ) -> tuple[tuple[Score, ...], bool]:
     """The scores of every test bin, and whether the model gives one answer to nearly everything in Bin0."""
     classes, testing, trained = spec.task.shape.answers, spec.testing, spec.training.lengths
-    sets = [held_out(spec.task, bin_, trained, testing.rows, "test", device) for bin_ in testing.bins]
+    every = testing.every_length
+    sets = [held_out(spec.task, bin_, trained, testing.rows, "test", device, every) for bin_ in testing.bins]
     tested, total = 0, sum(len(rows.lengths) for rows in sets)
 
     def on_rows(rows: int) -> None:

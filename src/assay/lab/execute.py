@@ -24,6 +24,7 @@ from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import Member, StopReason
 from assay.lab.memory import require_memory
 from assay.lab.numerics import strict_numerics
+from assay.lab.other_strings import other_scores
 from assay.lab.probing import probe
 from assay.lab.provenance import provenance
 from assay.lab.status import EvaluationStatus, Status
@@ -159,7 +160,7 @@ def _results(
         "solved_at": member.solved_at,
         "curve": tuple(member.curve),
         "parameters": sum(p.numel() for p in model.parameters()),
-        "backend": backends(model, spec.training.lengths[1]),
+        "backend": backends(model, spec.width),
     }
     longest = max(bin_.high for bin_ in spec.testing.bins)
     if isinstance(model, Causal):
@@ -179,6 +180,7 @@ def _results(
         "tested_at": member.best.step if member.best else None,
         "first_failing_length": first_failing_length(scores, probing),
         "scores": scores,
+        "other_scores": other_scores(model, spec, device, on_progress),
         "probing": probing,
         "seconds": seconds | ({"probe": probing.seconds} if probing else {}),
     }

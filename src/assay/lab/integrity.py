@@ -86,8 +86,7 @@ def examine(module: nn.Module, spec: RunSpec, device: torch.device, modes: Seque
 
 def _longest(spec: RunSpec) -> int:
     """The length of the longest input that a run may read."""
-    bins = (*spec.training.validation, *spec.testing.bins)
-    return max(spec.task.lengths(low, high)[-1] for low, high in {(b.low, b.high) for b in bins})
+    return spec.task.lengths(1, spec.longest)[-1]
 
 
 class Examiner:
@@ -148,7 +147,7 @@ class Examiner:
         """
         skipped: dict[str, str] = {}
         lengths = _lengths(self.spec, self.device)
-        trained = [length for length in lengths if length <= self.spec.training.lengths[1]]
+        trained = [length for length in lengths if length <= self.spec.width]
         cases = [(mode, length) for mode in modes for length in (lengths if mode == "eval" else trained)]
         for mode, length in cases:
             try:
@@ -288,8 +287,8 @@ def _last(holds: Callable[[int], bool], low: int, high: int) -> int:
 def _lengths(spec: RunSpec, device: torch.device) -> list[int]:
     """The lengths to examine: a short one, the longest of training, and the longest that is affordable."""
     affordable = math.isqrt(CHUNK_PAIRS[device.type] // ROWS)  # a module may hold a number for every pair of tokens
-    fitting = spec.task.lengths(1, max(spec.training.lengths[1], _longest(spec)))
+    fitting = spec.task.lengths(1, spec.longest)
     lengths = [length for length in fitting if length <= affordable] or fitting[:1]
     short = next((length for length in lengths if length >= SHORT), lengths[-1])
-    trained = max((length for length in lengths if length <= spec.training.lengths[1]), default=short)
+    trained = max((length for length in lengths if length <= spec.width), default=short)
     return sorted({short, trained, lengths[-1]})

@@ -34,7 +34,7 @@ class Forecast:
     """
 
     def __init__(self, spec: RunSpec, tasks: Sequence[Task], device: torch.device, expected: int = 4) -> None:
-        self.spec, self.device = spec, device
+        self.spec, self.device, self.tasks = spec, device, len(tasks)
         more = expected if 2 < expected <= TRACED_SLOTS else 4
         two, several = (trace_step(spec, slots, device) for slots in (2, more))
         self.per_slot = (several.peak - two.peak) / (more - 2)
@@ -43,8 +43,10 @@ class Forecast:
         self.draw = max(_draw_bytes(task, spec) for task in tasks)
 
     def __call__(self, slots: int) -> float:
-        training, ahead = self.spec.training, steps_ahead(self.spec.training, slots, self.device)
-        batches = slots * ahead * training.batch * training.lengths[1] * 8 * (1 + max(1, self.spec.task.features))
+        spec, training = self.spec, self.spec.training
+        ahead = steps_ahead(spec.task, training, slots, self.device)
+        rows = slots * ahead * training.batch + self.tasks * (training.fixed or 0)
+        batches = rows * spec.width * 8 * (1 + max(1, spec.task.features))
         step, draw = self.base + self.per_slot * slots, (self.copies + self.draw * ahead) * slots
         return batches + max(step, draw)
 
@@ -113,6 +115,6 @@ def _is_small(spec: RunSpec, slots: int, limit: float) -> bool:
     if not isinstance(spec.model, Stack) or limit < 4 * GIB:
         return False
     options = [value for mixer in spec.model.mixers for value in mixer.plain().values() if isinstance(value, int)]
-    tokens = slots * spec.training.batch * spec.training.lengths[1]
+    tokens = slots * spec.training.batch * spec.width
     sizes = (tokens <= 4096, spec.model.width <= 128, len(spec.model.mixers) <= 4, spec.model.ff <= 4)
     return all(sizes) and spec.model.longest <= 4096 and sum(spec.task.shape) <= 4096 and max(options, default=0) <= 64

@@ -5,10 +5,12 @@ from __future__ import annotations
 from assay.description import digest
 from assay.spec import RunSpec
 
-SHARED = ("batch", "lengths", "validation", "validation_rows", "validate_every", "precision", "compile")
+SHARED = ("batch", "lengths", "fixed", "validation", "validation_rows", "validate_every", "precision", "compile")
 
 
 def program_of(spec: RunSpec) -> str:
     """A key that is equal for runs that can be members of one population."""
-    training = spec.training.plain()
-    return digest([spec.model.plain(), list(spec.task.shape), {name: training[name] for name in SHARED}])
+    training, task = spec.training.plain(), spec.task
+    widths = [spec.width, *(task.width(bin_.high) for bin_ in spec.training.validation)]
+    shared = {name: training.get(name) for name in SHARED}  # a field at its default may be left out
+    return digest([spec.model.plain(), list(task.shape), widths, shared])

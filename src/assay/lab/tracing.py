@@ -138,9 +138,12 @@ def calls_of_tests(
     module._apply(lambda x: torch.empty_like(x, device=device))
     if not isinstance(module, Model) or is_stepwise(module):
         return ()
+    sets = [(task, bin_, testing.every_length) for bin_ in testing.bins]
+    if testing.both_strings:
+        sets += [(task.other_strings(), bin_, False) for bin_ in testing.first_bins]
     with EXCLUSIVE, torch.no_grad(), suppress(torch.OutOfMemoryError), OperatorCalls() as operators:
-        for bin_ in testing.bins:
-            rows, length = held_out_shape(task, bin_, trained, testing.rows, "test")
+        for tested, bin_, every_length in sets:
+            rows, length = held_out_shape(tested, bin_, trained, testing.rows, "test", every_length)
             most = rows_of_one_pass(module, length, device)
             for count in {min(rows, most), rows % most or most}:
                 logits_of(module, blank(task, count, length, device=device))
@@ -178,14 +181,14 @@ def _trace(spec: RunSpec, slots: int, device: torch.device) -> Trace:
             )
             copies = [torch.empty_like(x) for x in parameters.values() for _ in range(PARAMETER_COPIES - 1)]
             leaves = [x.requires_grad_() for x in parameters.values()]
-            rows = (slots, training.batch, training.lengths[1])
+            rows = (slots, training.batch, spec.width)
             inputs = blank(spec.task, *rows, device=device)
             targets = torch.zeros(rows, dtype=torch.int64, device=device)
             losses = member_losses(member_logits(template, parameters, buffers, inputs), targets)
             grads = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
             del losses, grads
             for bin_ in training.validation:  # which computes as many rows at a time as a training step
-                inputs = blank(spec.task, slots, training.batch, bin_.high, device=device)
+                inputs = blank(spec.task, slots, training.batch, spec.task.width(bin_.high), device=device)
                 with torch.no_grad():
                     member_logits(template, parameters, buffers, inputs)
             del copies

@@ -38,7 +38,7 @@ class Validation:
             for number, batch in enumerate(batches):
                 self.rows[number].append(len(batch.targets))
                 self.answers[number].append(max(1, int((batch.targets != IGNORE).sum())))
-            size = training.validation_rows, bin_.high
+            size = training.validation_rows, spec.task.width(bin_.high)
             inputs = torch.stack([_padded(batch.inputs, size, PAD) for batch in batches])
             inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs
             self.sets.append((inputs, torch.stack([_padded(batch.targets, size, IGNORE) for batch in batches])))

@@ -15,7 +15,8 @@ from torch import Tensor
 from assay.rng import Rng
 from assay.tasks.automaton import Machine
 from assay.tasks.probes import Probe, powers, rows_of
-from assay.tasks.task import DEAD, Task, on_device
+from assay.tasks.published import PublishedTask, brackets, categorical, size_chances
+from assay.tasks.task import DEAD, PAD, Task, on_device
 
 OPENING, CLOSING = "([{<", ")]}>"
 
@@ -60,8 +61,18 @@ def adverse_words(longest: int) -> dict[str, list[str]]:
     }
 
 
-class Dyck1(Task):
+def published_brackets(low: int, high: int, rng: Rng) -> Int[Tensor, "rows time"]:
+    """Published Dyck words of lengths low to high, as `brackets` writes them."""
+    fewest, most = max(1, (low + 1) // 2), high // 2
+    sizes = fewest + categorical(size_chances(most)[fewest:], rng.child("size"))
+    return torch.nn.functional.pad(brackets(sizes, rng.child("word"), most), (0, high - 2 * most))
+
+
+class Dyck1(PublishedTask):
     """Well-nested brackets of one type: 1 if a bracket is open. All Dyck words of a length are equally likely.
+
+    Published strings come from the grammar S -> ( S ) with probability 1/2, S S with 1/4, empty with 1/4. Most of them
+    are very short; a set has none of them twice.
 
     >>> Dyck1().explain("(())")
     '1110'
@@ -80,6 +91,10 @@ class Dyck1(Task):
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         return torch.where(dyck_steps(lengths, rng, width) > 0, 1, 2)
 
+    def published(self, low: int, high: int, rng: Rng) -> Int[Tensor, "rows time"]:
+        word = published_brackets(low, high, rng)
+        return torch.where(word > 0, 1, torch.where(word < 0, 2, PAD))
+
     def log2_inputs(self, length: int) -> float:
         return log2_catalan(length // 2)
 
@@ -90,11 +105,14 @@ class Dyck1(Task):
         return [Probe(name, rows_of(map(_brackets, words))) for name, words in adverse_words(longest).items()]
 
 
-class Shuffle(Task):
+class Shuffle(PublishedTask):
     """Interleaved Dyck-1 words of k bracket types: one bit per type, 1 if a bracket of that type is open.
 
     Each of the length / 2 pairs gets a uniform type, the types are shuffled over the positions, and the brackets of
     each type are a uniformly random Dyck word. So `([)]` occurs.
+
+    Published strings (k = 2 only) are those of Dyck-1 with a random type for each pair. So all of them are well nested,
+    and `([)]` does not occur: a defect of the published code.
 
     >>> Shuffle(k=2).explain("[[([])]]")
     '01 01 11 11 11 01 01 00'
@@ -102,6 +120,12 @@ class Shuffle(Task):
 
     kind: ClassVar[str] = "shuffle"
     k: Annotated[int, Field(ge=1, le=4, description="bracket types")] = 2
+
+    @model_validator(mode="after")
+    def _published_for_two(self) -> Shuffle:
+        if self.is_published and self.k != 2:
+            raise ValueError(f"shuffle: k = {self.k} has no published strings; k = 2 has")
+        return self
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -134,6 +158,11 @@ class Shuffle(Task):
             tokens = torch.where(of_type, torch.where(step > 0, 2 * i + 1, 2 * i + 2), tokens)
         return tokens
 
+    def published(self, low: int, high: int, rng: Rng) -> Int[Tensor, "rows time"]:
+        word = published_brackets(low, high, rng)
+        types = rng.child("types").integers(word.shape[1], self.k).gather(1, (word.abs() - 1).clamp(min=0))
+        return torch.where(word > 0, 2 * types + 1, torch.where(word < 0, 2 * types + 2, PAD))
+
     def log2_inputs(self, length: int) -> float:
         """C(n) inputs for one type, C(n) C(n + 1) for two, and more for more types (C: the Catalan numbers)."""
         n = length // 2
@@ -157,11 +186,15 @@ class Shuffle(Task):
         return probes
 
 
-class ResetDyck1(Task):
+class ResetDyck1(PublishedTask):
     """Dyck-1 in which the symbol 1 is a reset: everything before it is forgotten, also a mistake.
 
     Every token is a reset with probability 1/10. Between resets the depth is a random walk reflected at 0; the rest
-    after the last reset is a uniformly random Dyck word (if its length is odd, its first token is a reset too).
+    after the last reset is a uniformly random Dyck word (if its length is odd, its first token is a reset too). With
+    growing excursions the probability is 5 / length for words of more than 50 tokens, so that they have about 5 resets.
+
+    Published strings are a random beginning of a published Dyck word, one reset, and another such word, which may be
+    empty. Each word is at most as long as the longest length, so that a string can have twice this length and one more.
 
     >>> ResetDyck1().explain("(((1()")
     '111010'
@@ -172,6 +205,11 @@ class ResetDyck1(Task):
     kind: ClassVar[str] = "reset-dyck-1"
     symbols: ClassVar[tuple[str, ...]] = ("(", ")", "1")
     answers: ClassVar[tuple[str, ...]] = ("0", "1", DEAD)
+    added: ClassVar[tuple[str, ...]] = (*PublishedTask.added, "excursions")
+    excursions: Annotated[
+        Literal["short", "growing"],
+        Field(description="short: a token resets with 1/10; growing: with 5 / length in words of more than 50 tokens"),
+    ] = "short"
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
         resets = inputs == 3
@@ -184,7 +222,8 @@ class ResetDyck1(Task):
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
         time = torch.arange(width, device=lengths.device)
-        resets = (rng.child("resets").integers(width, 10) == 0) & (time < lengths[:, None])
+        span = lengths.clamp(min=50)[:, None] if self.excursions == "growing" else 50  # of about 5 resets
+        resets = (rng.child("resets").integers(width, span) < 5) & (time < lengths[:, None])
         last = torch.where(resets, time + 1, 0).amax(1)  # the beginning of the last segment
         odd = (lengths - last) % 2
         resets |= (time == last[:, None]) & (odd == 1)[:, None]
@@ -197,6 +236,26 @@ class ResetDyck1(Task):
         word = dyck_steps(lengths - last[:, 0], rng.child("word"), width)
         up_last = word.gather(1, (time - last).clamp(min=0)) > 0
         return torch.where(resets, 3, torch.where(torch.where(time < last, up, up_last), 1, 2))
+
+    def published(self, low: int, high: int, rng: Rng) -> Int[Tensor, "rows time"]:
+        most, time = high // 2, torch.arange(self.width(high), device=rng.keys.device)
+        # Both sizes at once, weighted with the share of beginnings that make the string long enough.
+        chances, lengths = size_chances(most), 2 * torch.arange(most + 1)
+        shortest = (low - 1 - lengths[:, None]).clamp(min=0)  # beginning, by the length of the second word
+        shares = (lengths + 1 - shortest).clamp(min=0) / (lengths + 1)
+        sizes = categorical((chances[:, None] * chances * shares).flatten(), rng.child("sizes"))
+        second, first = sizes // (most + 1), sizes % (most + 1)
+        shortest = (low - 1 - 2 * second).clamp(min=0)
+        reset = (shortest + rng.child("reset").integers(1, (2 * first + 1 - shortest)[:, None])[:, 0])[:, None]
+        before, after = (
+            torch.nn.functional.pad(brackets(size, rng.child("word", number), most), (0, len(time) - 2 * most))
+            for number, size in enumerate((first, second))
+        )
+        word = torch.where(time < reset, before, after.gather(1, (time - reset - 1).clamp(min=0)))
+        return torch.where(time == reset, 3, torch.where(word > 0, 1, torch.where(word < 0, 2, PAD)))
+
+    def width(self, high: int) -> int:
+        return 2 * high + 1 if self.is_published else high
 
     def log2_inputs(self, length: int) -> float:
         return length - 1.0  # a reset or a bracket at every position, and a reset at the end

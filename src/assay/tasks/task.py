@@ -184,6 +184,28 @@ class Task(Description, ABC):
         """
         return math.inf if self.features else length * math.log2(len(self.symbols))
 
+    # -- published strings -------------------------------------------------------------------------------------
+
+    @property
+    def is_published(self) -> bool:
+        """Whether training and held-out sets are drawn by `published`, not by `inputs`."""
+        return False
+
+    def published(self, low: int, high: int, rng: Rng) -> Tensor:
+        """Inputs as a published generator draws them for these lengths, one per row, of the width `width(high)`.
+
+        Their lengths follow from the generator.
+        """
+        raise BadInput(f"{self.kind} has no published strings")
+
+    def other_strings(self) -> Task:
+        """The same task with published strings, or without them if it has them."""
+        raise BadInput(f"{self.kind} has no published strings")
+
+    def width(self, high: int) -> int:
+        """The length of the longest input of a set for lengths up to `high`."""
+        return high
+
     # -- probes ------------------------------------------------------------------------------------------------
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
