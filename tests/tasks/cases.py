@@ -67,6 +67,7 @@ CASES: dict[str, Case] = {
     "shuffle k=4": case("shuffle", partial(naive.shuffle, k=4), {"0000"}, k=4),
     "dyck-1": case("dyck-1", naive.dyck_1, {"0"}),
     "reset-dyck-1": case("reset-dyck-1", naive.reset_dyck_1, {"0"}),
+    "reset-dyck-1 growing": case("reset-dyck-1", naive.reset_dyck_1, {"0"}, excursions="growing"),
     "bounded-dyck": case("bounded-dyck", partial(naive.bounded_dyck, depth=2)),
     "bounded-dyck count-balanced": case(
         "bounded-dyck", partial(naive.bounded_dyck, depth=2), negatives="count-balanced"

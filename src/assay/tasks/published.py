@@ -37,7 +37,7 @@ class PublishedTask(Task):
         return self.strings == "published"
 
     def other_strings(self) -> Task:
-        return type(self)(**{**dict(self), "strings": "uniform" if self.is_published else "published"})
+        return type(self)(**{**self.plain(), "strings": "uniform" if self.is_published else "published"})
 
 
 # -- sizes of phrases --------------------------------------------------------------------------------------------------
