@@ -32,8 +32,13 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path):
     lengths = (LengthScore(length=5, rows=2, sequences=0.5, answers=0.9),)
     score = Score(bin="Bin0", rows=2, shared=0, sequences=0.5, answers=0.9, favourite=0.6, lengths=lengths)
     kept = record("a", scores=(score,), seconds={"train": 1.5}, first_failing_length=5)
-    Store.create(tmp_path / "s").add(kept)
-    assert Store.open(tmp_path / "s").records() == [kept]
+    with_others = record("b", scores=(score,), other_scores=(score, score))
+    store = Store.create(tmp_path / "s")
+    store.add(kept, with_others)
+    assert Store.open(tmp_path / "s").records() == [kept, with_others]
+    store.pack(tmp_path / "p.jsonl.xz")
+    assert Store.open(tmp_path / "p.jsonl.xz").records() == [kept, with_others]
+    assert "other_scores" not in kept.plain()
 
 
 def test_nan_and_inf_survive(tmp_path: Path):

@@ -170,6 +170,7 @@ def _results(
     if not_examined := examine(model, spec, device):
         member.notes["not_examined"] = not_examined
     scores, collapsed = evaluate(model, spec, device, on_progress)
+    others = other_scores(model, spec, device, on_progress)
     tested, verdict = time.perf_counter(), random_verdict(scores, collapsed)
     # A run that is wrong within the training lengths needs no probes.
     probing = probe(model, spec, device) if verdict in ("solved", "partly solved") else None
@@ -180,7 +181,7 @@ def _results(
         "tested_at": member.best.step if member.best else None,
         "first_failing_length": first_failing_length(scores, probing),
         "scores": scores,
-        "other_scores": other_scores(model, spec, device, on_progress),
+        "other_scores": others,
         "probing": probing,
         "seconds": seconds | ({"probe": probing.seconds} if probing else {}),
     }
