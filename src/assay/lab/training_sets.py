@@ -47,17 +47,18 @@ def _from_training_split(task: Task, lengths: tuple[int, int], rows: int) -> Ten
 
 @lru_cache(maxsize=64)
 def published_set(task: Task, low: int, high: int, rows: int, *stream: str) -> Tensor:
-    """The first rows of a stream of published strings, without those that occur before: the published code does this.
+    """The first rows of a stream of published strings; none occurs twice, as in the published code.
 
     There are fewer rows if so many different ones are hard to find.
     """
-    rng, count = Rng.seeded(0, "published", *stream), 2 * rows
+    rng, count = Rng.seeded(0, "published", *stream), max(1024, 2 * rows)
     inputs = task.published(low, high, rng.rows(0))
     for first in range(0, ROUNDS * count, count):
         drawn = task.published(low, high, rng.rows(count, first))
         hashes = content_hash(drawn)
-        inputs = torch.cat([inputs, drawn[new_rows(hashes, torch.ones_like(hashes) > 0, content_hash(inputs))]])
-        if len(inputs) >= rows:
+        new = new_rows(hashes, torch.ones_like(hashes, dtype=torch.bool), content_hash(inputs))
+        inputs = torch.cat([inputs, drawn[new]])
+        if len(inputs) >= rows or not new.any():
             break
     return inputs[:rows]
 
