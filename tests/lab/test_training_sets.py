@@ -201,8 +201,9 @@ def test_published_strings_need_a_fixed_set():
 def test_a_model_must_read_the_longest_published_string():
     reset = run("reset-dyck-1", testing={"bins": [{"name": "Bin0", "low": 2, "high": 20}]})
     assert (reset.width, reset.longest) == (41, 61)  # Val1 ends at 30
-    uniform = run("reset-dyck-1", "uniform", testing={"both_strings": True})
-    assert (uniform.width, uniform.longest) == (20, 1024)
+    bins = [{"name": "Bin0", "low": 2, "high": 20}, {"name": "Bin1", "low": 21, "high": 40}]
+    uniform = run("reset-dyck-1", "uniform", testing={"both_strings": True, "bins": bins})
+    assert (uniform.width, uniform.longest) == (20, 81)
     with pytest.raises(BadInput, match="inputs of 2049 tokens"):
         run("reset-dyck-1", model="transformer", model_options={"positions": "learned", "longest": 60})
 
