@@ -10,5 +10,8 @@ SHARED = ("batch", "lengths", "validation", "validation_rows", "validate_every",
 
 def program_of(spec: RunSpec) -> str:
     """A key that is equal for runs that can be members of one population."""
-    training = spec.training.plain()
-    return digest([spec.model.plain(), list(spec.task.shape), {name: training[name] for name in SHARED}])
+    training, testing = spec.training.plain(), spec.testing
+    parts = [spec.model.plain(), list(spec.task.shape), {name: training[name] for name in SHARED}]
+    if testing.states:  # these are saved while the population is trained
+        parts.append([testing.states, testing.watch_every, testing.rows, [bin_.plain() for bin_ in testing.bins[:2]]])
+    return digest(parts)
