@@ -590,7 +590,16 @@ def test_long_curves_do_not_burst_a_checkpoint(tmp_path: Path):
     population = Population(run(), [run().task], 1, CPU)
     population.take_snapshot()
     point = {"step": 1, "answers": {"Val0" * 10**5: 0.1}}  # few and long are as many bytes as many and short
-    known = {"digest": "a", "step": 5, "points": 300, "perfect": 0, "solved_at": None, "seconds": 0.0, "first_perfect": None, "trained": 5}
+    known = {
+        "digest": "a",
+        "step": 5,
+        "points": 300,
+        "perfect": 0,
+        "solved_at": None,
+        "seconds": 0.0,
+        "first_perfect": None,
+        "trained": 5,
+    }
     Checkpoints(tmp_path).write([(known | {"curve": [point] * 300}, population.state(0))])
     checkpoint = Checkpoints(tmp_path).load("a")
     assert checkpoint

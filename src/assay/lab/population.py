@@ -206,7 +206,9 @@ class Population:
         if self.watch and (watched := self.watch.saved(slot, self.watch.tensors)).step:
             saved["watched"] = watched
         if self.average is not None:
-            saved["averaged"] = SavedState(int(self.slots.step[slot]), 0.0, self.average[slot].to("cpu", copy=True), buffers)
+            saved["averaged"] = SavedState(
+                int(self.slots.step[slot]), 0.0, self.average[slot].to("cpu", copy=True), buffers
+            )
         return saved
 
     def module(self, slot: int) -> nn.Module:
