@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from assay.analysis.subjects import read_study
 from assay.cli import app
 from assay.lab.device import parse_device
 from assay.lab.execute import execute
@@ -121,3 +122,14 @@ def test_nothing_recorded_of_the_cell(tmp_path: Path):
     Store.create(tmp_path / "store").add(first)
     result = CliRunner().invoke(app, ["repeat", str(other), "later", "parity", "--store", str(tmp_path / "store")])
     assert "has no record of later on parity" in str(result.exception)
+
+
+def test_a_page_is_made_of_the_records_that_ship_unless_a_store_is_named(tmp_path: Path):
+    """A store in the current folder may have a few of the same runs, from a first try."""
+    study = study_named("quick")
+    shipped = read_study(study, None, tmp_path / "none")
+    mine = Store.create(tmp_path / "assay-store")
+    mine.add(shipped.records[0])
+    assert read_study(study, None, mine.path).source == shipped.source
+    named = read_study(study, mine.path, mine.path)
+    assert (named.source, len(named.records)) == (mine.path, 1)

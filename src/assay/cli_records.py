@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 RecordsAt = Annotated[
     Path | None,
     typer.Option(
-        "--store", help="A store or a packed file.", show_default="assay-store, or the records that come with Assay"
+        "--store",
+        help="A store or a packed file.",
+        show_default="the records that come with Assay, or else assay-store",
     ),
 ]
 

@@ -106,6 +106,7 @@ def _show_object(out: Console, name: str) -> None:
         options = _parameters(item, MODEL_OPTIONS if registry else {})
         if registry:
             options["state"] = Option(None, MODEL_OPTIONS["state"])
+            options["initial_scale"] = Option(1.0, MODEL_OPTIONS["initial_scale"])
         else:
             options = {name: option for name, option in options.items() if name not in Shape._fields}  # the task's
         _print_options(out, "options, with --set model.NAME=VALUE", options)

@@ -99,6 +99,26 @@ class Probing(Part):
         return min(wrong, key=lambda score: score.length or 0, default=None)
 
 
+class OtherState(Part):
+    """The test of a further state of a run (`testing.states`); its scores have no table by length.
+
+    `first_perfect` is the step at which the watched state was first right on every sequence of the first two test bins.
+    """
+
+    kind: Literal["other-state"] = "other-state"
+    version: Literal[1] = 1
+    name: str
+    step: int
+    verdict: Verdict
+    scores: tuple[Score, ...]
+    first_failing_length: int | None = None
+    first_perfect: int | None = None
+    probing: Probing | None = None
+
+    def score(self, bin_: str) -> Score | None:
+        return next((score for score in self.scores if score.bin == bin_), None)
+
+
 class Certified(Part):
     """One result of `assay certify` on a run: what is known about every input, or about every input up to a length.
 
@@ -135,6 +155,7 @@ class Record(Description):
         "traceback",
         "weights_sha256",
         "other_scores",
+        "states",
     )
     digest: str
     spec: dict[str, Any]
@@ -146,6 +167,7 @@ class Record(Description):
     tested_at: int | None = None  # the step of the tested state, with training.keep = "best"
     scores: tuple[Score, ...] = ()
     probing: Probing | None = None  # None: not probed
+    states: tuple[OtherState, ...] = ()  # further states that were tested
     certified: tuple[Certified, ...] = ()
     weights_sha256: str = ""  # of the weights that were kept, so that others are never taken for them
     curve: Rows[Point] = ()
@@ -256,6 +278,10 @@ class Record(Description):
     def finished(self) -> bool:
         """Whether the run has a result; a failed run is tried again."""
         return self.verdict != "failed"
+
+    def state(self, name: str) -> OtherState | None:
+        """The test of a further state."""
+        return next((state for state in self.states if state.name == name), None)
 
     def score(self, bin_: str, probe: str = "") -> Score | None:
         return next((score for score in self.scores if (score.bin, score.probe) == (bin_, probe)), None)

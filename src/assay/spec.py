@@ -17,6 +17,7 @@ from assay.tasks.task import LONGEST, Bin, Length, Task
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Schedule = Literal["constant", "linear", "cosine"]
+OtherState = Literal["best", "watched", "averaged"]
 
 
 def _unique_names(bins: tuple[Bin, ...]) -> tuple[Bin, ...]:
@@ -24,6 +25,12 @@ def _unique_names(bins: tuple[Bin, ...]) -> tuple[Bin, ...]:
     if len(set(names)) < len(names):
         raise ValueError(f"two bins have the same name: {', '.join(names)}")
     return bins
+
+
+def _once(states: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(states)) < len(states):
+        raise ValueError(f"testing.states names a state twice: {', '.join(states)}")
+    return states
 
 
 Bins = Annotated[tuple[Bin, ...], Field(min_length=1), AfterValidator(_unique_names)]
@@ -76,11 +83,19 @@ class Training(Description):
 
 
 class Testing(Description):
-    """A run is tested once, after training."""
+    """A run is tested once, after training.
+
+    Further states of it can be tested beside the one that `training.keep` names; they change nothing else. `best` is
+    the best state by validation. `watched` is chosen as in the published code of Irie et al. 2023: every few steps the
+    first two test bins are looked at, the state with the highest mean accuracy is kept, and the first one without a
+    mistake is the last one looked at. This is the only use of test bins during training, and no verdict of a run
+    depends on it; a run that has stopped goes on until its steps end, for the watched state alone. `averaged` is a
+    moving average of the parameters over about a thousand steps, at the end of training.
+    """
 
     kind: ClassVar[str] = "testing"
     version: ClassVar[int] = 1
-    added: ClassVar[tuple[str, ...]] = ("both_strings", "every_length")
+    added: ClassVar[tuple[str, ...]] = ("both_strings", "every_length", "states", "watch_every")
     bins: Annotated[Bins, Field(description="the ranges of lengths of test sequences")]
     rows: Annotated[int, Field(ge=1, description="sequences of each test bin, spread over its lengths")] = 256
     both_strings: Annotated[
@@ -89,10 +104,16 @@ class Testing(Description):
     every_length: Annotated[
         bool, Field(description="test every length of a bin; no length is reserved for validation")
     ] = False
+    states: Annotated[
+        tuple[OtherState, ...],
+        Field(description="further states to test: best, watched, averaged"),
+        AfterValidator(_once),
+    ] = ()
+    watch_every: Annotated[int, Field(ge=1, description="steps between two looks, for the watched state")] = 50
 
     @property
     def first_bins(self) -> tuple[Bin, ...]:
-        """The bins that are tested with both strings: Bin0 and Bin1."""
+        """Bin0 and Bin1: tested with both strings, and looked at for the watched state."""
         return self.bins[:2]
 
 
@@ -114,6 +135,9 @@ class RunSpec(Description):
         for bin_ in bins:
             self.task.lengths(bin_.low, bin_.high)
         self.model.check_length(self.longest)
+        every, each = self.training.validate_every, self.testing.watch_every
+        if "watched" in self.testing.states and every % each:
+            raise ValueError(f"training.validate_every = {every} is not a multiple of testing.watch_every = {each}")
         return self
 
     @model_validator(mode="after")

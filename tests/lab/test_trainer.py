@@ -121,19 +121,17 @@ def test_a_member_keeps_the_best_check_and_of_equals_the_latest():
     member, kept = Member(run(keep="best", steps=1000)), []
     for i, right in enumerate([0.1, 0.7, 0.5, 0.7, 0.6], 1):
         member.receive(report(10 * i, right), partial(state_numbered, i))
-        assert member.best
-        kept.append((member.best.step, member.best.theta.item()))
+        kept.append((member.saved["best"].step, member.saved["best"].theta.item()))
     assert kept == [(10, 1), (20, 2), (20, 2), (40, 4), (40, 4)]
-    assert member.best
-    assert member.best.score == pytest.approx(0.85)
-    before, progress = member.best, member.progress
+    assert member.saved["best"].score == pytest.approx(0.85)
+    before, progress = member.saved["best"], member.progress
     assert member.receive(report(60, 1.0, diverged=True), nothing) == "diverged"
-    assert member.best is before
+    assert member.saved["best"] is before
     member.receive(report(70, 1.0), partial(state_numbered, 7))
-    assert member.best.step == 70
+    assert member.saved["best"].step == 70
     member.rewind(progress, MemberState(torch.zeros(1), torch.zeros(1), torch.zeros(1), {}))
     assert member.state
-    assert member.best is member.state.best is before, "also for a checkpoint of a member that waits"
+    assert member.saved["best"] is member.state.saved["best"] is before, "also for a checkpoint of a member that waits"
 
 
 class Failing(nn.Module):
@@ -259,7 +257,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_shape_is_no_checkpoint(tmp_p
     assert Checkpoints(tmp_path).load("another") is None
     (tmp_path / "checkpoints" / "0-noise.safetensors").write_bytes(b"noise")
     facts_, saved = checkpoint
-    Checkpoints(tmp_path).write([(facts_ | {"step": 20}, saved._replace(theta=saved.theta[:-1]))])
+    Checkpoints(tmp_path).write([(facts_ | {"trained": 20}, saved._replace(theta=saved.theta[:-1]))])
     (record,) = execute_group([spec], CPU, checkpoints=Checkpoints(tmp_path), weights="all")
     assert "resumed" not in record.population
     assert facts(record) == facts(execute(spec, CPU))
@@ -272,9 +270,9 @@ def test_files_that_nobody_would_resume_from_are_deleted(tmp_path: Path):
     two = two._replace(**{name: getattr(two, name).clone() for name in ("theta", "m", "v")})
     old, new, done = (Checkpoints(tmp_path) for _ in range(3))
     blank = {"curve": [], "perfect": 0, "solved_at": None, "seconds": 0.0, "points": 0}
-    old.write([({"digest": "a", "step": 10, **blank}, one), ({"digest": "b", "step": 10, **blank}, two)])
-    new.write([({"digest": "a", "step": 20, **blank}, one)])
-    done.write([({"digest": "c", "step": 90, **blank}, one)])
+    old.write([({"digest": "a", "trained": 10, **blank}, one), ({"digest": "b", "trained": 10, **blank}, two)])
+    new.write([({"digest": "a", "trained": 20, **blank}, one)])
+    done.write([({"digest": "c", "trained": 90, **blank}, one)])
     Checkpoints(tmp_path).prune(["c"])
     assert set((tmp_path / "checkpoints").iterdir()) == {old.path, new.path}, "b is only in the old one"
     Checkpoints(tmp_path).prune(["c", "b"])
@@ -583,7 +581,7 @@ def test_a_checkpoint_with_other_buffers_is_no_checkpoint(tmp_path: Path):
     assert checkpoint
     known, saved = checkpoint
     assert [point["step"] for point in known["curve"]] == [10]
-    Checkpoints(tmp_path).write([(known | {"step": 20}, saved._replace(buffers={"new": torch.ones(2)}))])
+    Checkpoints(tmp_path).write([(known | {"trained": 20}, saved._replace(buffers={"new": torch.ones(2)}))])
     (record,) = execute_group([spec], CPU, checkpoints=Checkpoints(tmp_path))
     assert record.verdict != "failed"
 
@@ -592,7 +590,16 @@ def test_long_curves_do_not_burst_a_checkpoint(tmp_path: Path):
     population = Population(run(), [run().task], 1, CPU)
     population.take_snapshot()
     point = {"step": 1, "answers": {"Val0" * 10**5: 0.1}}  # few and long are as many bytes as many and short
-    known = {"digest": "a", "step": 5, "points": 300, "perfect": 0, "solved_at": None, "seconds": 0.0}
+    known = {
+        "digest": "a",
+        "step": 5,
+        "points": 300,
+        "perfect": 0,
+        "solved_at": None,
+        "seconds": 0.0,
+        "first_perfect": None,
+        "trained": 5,
+    }
     Checkpoints(tmp_path).write([(known | {"curve": [point] * 300}, population.state(0))])
     checkpoint = Checkpoints(tmp_path).load("a")
     assert checkpoint

@@ -296,3 +296,14 @@ def test_an_architecture_of_ones_own_may_be_given_a_name():
 )
 def test_a_path_that_leads_nowhere(path: str, said: str):
     assert said in refusal(path)
+
+
+def test_initial_matrices_of_the_mixers_can_be_scaled():
+    plain, scaled = (named_model("delta-net", **options) for options in ({}, {"initial_scale": 0.5}))
+    before, after = (dict(model.build(3, 0, 2, Rng.seeded(0)).named_parameters()) for model in (plain, scaled))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name, p in before.items() if ".mixer." in name and p.ndim > 1}
+    assert all(torch.equal(before[name] * 0.5, after[name]) for name in changed)
+    assert "initial_scale" not in plain.plain(), "old digests stay valid"
+    with pytest.raises(BadInput, match="initial_scale"):
+        named_model("delta-net", initial_scale=0.0)

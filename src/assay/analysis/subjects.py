@@ -69,12 +69,11 @@ def read_subject(name: str, store: Path | None, default_store: Path) -> Subject:
 
 
 def read_study(study: Study, store: Path | None, default_store: Path) -> StudyRecords:
-    """The records of a study: from `store` if it is given, or else from the default store or the records that ship."""
+    """The records of a study: from `store` if it is given, or else those that ship, or else from the default store."""
     digests = list(dict.fromkeys(spec.digest for spec in study.runs))
-    source, shipped = store or default_store, RESULTS / f"{study.name}.jsonl.xz"
+    shipped = RESULTS / f"{study.name}.jsonl.xz"
+    source = store or (shipped if shipped.exists() else default_store)
     records = Store.open(source).select(digests) if store or source.exists() else []
-    if not records and store is None and shipped.exists():
-        source, records = shipped, Store.open(shipped).select(digests)
     if not records:
         into = "" if source.is_file() else f" --store {source}"  # a packed file cannot be written to
         raise BadInput(f"{source} has no record of this study; make them with: assay study {study.name}{into}")

@@ -21,13 +21,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from assay.lab.member_state import BestState, MemberState
+from assay.lab.member_state import MemberState, SavedState
 from assay.store import write_synced
 
 INTERVAL = 30.0  # seconds between checkpoints
 ABANDONED = 600.0  # seconds after which an unfinished write counts as abandoned
 FOLDER = "checkpoints"
-FORMAT = "2"
+FORMAT = "3"
 
 
 class Checkpoint(NamedTuple):
@@ -59,10 +59,11 @@ class Checkpoints:
             tensors[f"{i} curve"] = torch.frombuffer(curve, dtype=torch.uint8)
             tensors |= {f"{i} {name}": getattr(state, name).contiguous() for name in ("theta", "m", "v")}
             tensors |= {f"{i} buffer {name}": buffer.contiguous() for name, buffer in state.buffers.items()}
-            if best := state.best:
-                tensors[f"{i} best at"] = torch.tensor([best.step, best.score], dtype=torch.float64)
-                tensors[f"{i} best theta"] = best.theta.contiguous()
-                tensors |= {f"{i} best buffer {name}": buffer.contiguous() for name, buffer in best.buffers.items()}
+            for kind, saved in state.saved.items():
+                prefix = f"{i} saved {kind}"
+                tensors[f"{prefix} at"] = torch.tensor([saved.step, saved.score], dtype=torch.float64)
+                tensors[f"{prefix} theta"] = saved.theta.contiguous()
+                tensors |= {f"{prefix} buffer {name}": buffer.contiguous() for name, buffer in saved.buffers.items()}
         write_synced(self.path, save(tensors, {"assay": FORMAT, "members": json.dumps(header)}))
         self.written = time.monotonic()
 
@@ -72,14 +73,14 @@ class Checkpoints:
 
     def load(self, digest: str) -> Checkpoint | None:
         """The checkpoint of a member with the most steps, or None."""
-        copies = [(header["step"], path, i, header) for path, i, header in self._all() if header["digest"] == digest]
+        copies = [(header["trained"], path, i, header) for path, i, header in self._all() if header["digest"] == digest]
         for _, path, i, header in sorted(copies, key=lambda item: item[0], reverse=True):
             with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
                 keys = {key.partition(" ")[2]: key for key in file.keys() if key.partition(" ")[0] == str(i)}  # noqa: SIM118
                 tensors = {name: file.get_tensor(key) for name, key in keys.items()}
                 curve = json.loads(tensors["curve"].numpy().tobytes())
-                rows, buffers = (tensors["theta"], tensors["m"], tensors["v"]), _without_prefix("buffer ", tensors)
-                state = MemberState(*rows, buffers, _best_state(_without_prefix("best ", tensors)))
+                rows, buffers = (tensors["theta"], tensors["m"], tensors["v"]), without_prefix("buffer ", tensors)
+                state = MemberState(*rows, buffers, _saved_states(without_prefix("saved ", tensors)))
                 return Checkpoint(header | {"curve": curve}, state)
         return None
 
@@ -89,7 +90,7 @@ class Checkpoints:
         latest: dict[str, tuple[int, Path]] = {}
         for path, _, header in self._all():
             if header["digest"] not in done:
-                latest[header["digest"]] = max(latest.get(header["digest"], (-1, path)), (header["step"], path))
+                latest[header["digest"]] = max(latest.get(header["digest"], (-1, path)), (header["trained"], path))
         needed = {path for _, path in latest.values()}
         for path in self.folder.glob("*.safetensors"):
             if path not in needed:
@@ -105,16 +106,18 @@ class Checkpoints:
                 yield path, i, header
 
 
-def _without_prefix(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def without_prefix(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors whose names have a prefix, under the rest of their names."""
     return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
 
 
-def _best_state(tensors: dict[str, torch.Tensor]) -> BestState | None:
-    if not tensors:
-        return None
-    step, score = tensors["at"].tolist()
-    return BestState(int(step), score, tensors["theta"], _without_prefix("buffer ", tensors))
+def _saved_states(tensors: dict[str, torch.Tensor]) -> dict[str, SavedState]:
+    states = {}
+    for kind in dict.fromkeys(name.partition(" ")[0] for name in tensors):
+        parts = without_prefix(f"{kind} ", tensors)
+        step, score = parts["at"].tolist()
+        states[kind] = SavedState(int(step), score, parts["theta"], without_prefix("buffer ", parts))
+    return states
 
 
 def _headers(path: Path) -> list[dict[str, Any]]:

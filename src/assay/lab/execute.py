@@ -28,10 +28,10 @@ from assay.lab.other_strings import other_scores
 from assay.lab.probing import probe
 from assay.lab.provenance import provenance
 from assay.lab.status import EvaluationStatus, Status
-from assay.lab.trainer import Callbacks, GroupTrainer
+from assay.lab.trainer import Callbacks, GroupTrainer, NamedState
 from assay.lab.weights import Kept, is_kept, serialize
 from assay.models.causal import Causal, state_bits
-from assay.record import Record
+from assay.record import OtherState, Record
 from assay.spec import RunSpec
 
 
@@ -80,7 +80,9 @@ def execute_group(
         records.append(record)
         on_record(record)
 
-    def end(member: Member, reason: StopReason, module: nn.Module) -> None:
+    def end(
+        member: Member, reason: StopReason, module: nn.Module, further_states: Callable[[], Iterator[NamedState]]
+    ) -> None:
         spec = member.spec
 
         def on_progress(tested: int, total: int) -> None:
@@ -93,7 +95,8 @@ def execute_group(
         try:
             with _for_testing(spec, device):
                 results = _results(member, reason, module, device, on_progress)
-            tensors = serialize(module) if is_kept(weights, results["verdict"]) else None
+                tensors = serialize(module) if is_kept(weights, results["verdict"]) else None
+                states = tuple(_test_state(member, state, device, on_progress) for state in further_states())
         except torch.OutOfMemoryError:
             raise
         except CallbackError as callback:  # not an error of the model
@@ -101,7 +104,7 @@ def execute_group(
         except Exception as error:
             fail(member, error)
             return
-        add(Record(**_description(member), **origin, **results).with_weights(tensors))
+        add(Record(**_description(member), **origin, **results, states=states).with_weights(tensors))
 
     def fail(member: Member, error: BaseException) -> None:
         if raise_errors:
@@ -178,13 +181,29 @@ def _results(
     return {
         **results,
         "verdict": probed_verdict(verdict, probing),
-        "tested_at": member.best.step if member.best else None,
+        "tested_at": member.saved["best"].step if spec.training.keep == "best" else None,
         "first_failing_length": first_failing_length(scores, probing),
         "scores": scores,
         "other_scores": others,
         "probing": probing,
         "seconds": seconds | ({"probe": probing.seconds} if probing else {}),
     }
+
+
+def _test_state(member: Member, state: NamedState, device: torch.device, on_progress: OnProgress) -> OtherState:
+    """The test of a further state, as that of the run's own."""
+    scores, collapsed = evaluate(state.module, member.spec, device, on_progress)
+    verdict = random_verdict(scores, collapsed)
+    probing = probe(state.module, member.spec, device) if verdict in ("solved", "partly solved") else None
+    return OtherState(
+        name=state.name,
+        step=state.step,
+        verdict=probed_verdict(verdict, probing),
+        scores=tuple(score.model_copy(update={"lengths": ()}) for score in scores),
+        first_failing_length=first_failing_length(scores, probing),
+        first_perfect=member.first_perfect if state.name == "watched" else None,
+        probing=probing,
+    )
 
 
 def backends(model: nn.Module, time: int) -> dict[str, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
 
 
-class BestState(NamedTuple):
-    """Parameters and buffers at the check with the highest validation accuracy so far."""
+class SavedState(NamedTuple):
+    """Parameters and buffers as they were, or as they were averaged, at some step; with the score of a check."""
 
     step: int
     score: float
@@ -18,10 +20,10 @@ class BestState(NamedTuple):
 
 
 class MemberState(NamedTuple):
-    """Everything that training needs to continue: parameters, Adam's two averages, buffers, and the best state."""
+    """All that training needs to continue: parameters, Adam's two averages, buffers, and saved states by name."""
 
     theta: Float[Tensor, "size"]
     m: Float[Tensor, "size"]
     v: Float[Tensor, "size"]
     buffers: dict[str, Tensor]
-    best: BestState | None = None
+    saved: Mapping[str, SavedState] = MappingProxyType({})

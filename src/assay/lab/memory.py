@@ -10,7 +10,7 @@ import torch
 
 from assay.description import BadInput
 from assay.lab.data import TrainingData, steps_ahead
-from assay.lab.tracing import PARAMETER_COPIES, PeakMemory, trace_step
+from assay.lab.tracing import PeakMemory, parameter_copies, trace_step
 from assay.models.skeleton import Stack
 from assay.spec import RunSpec
 from assay.tasks.task import Task
@@ -39,7 +39,7 @@ class Forecast:
         two, several = (trace_step(spec, slots, device) for slots in (2, more))
         self.per_slot = (several.peak - two.peak) / (more - 2)
         self.base = two.peak - 2 * self.per_slot
-        self.copies = PARAMETER_COPIES * 4 * two.parameters
+        self.copies = parameter_copies(spec) * 4 * two.parameters
         self.draw = max(_draw_bytes(task, spec) for task in tasks)
 
     def __call__(self, slots: int) -> float:

@@ -13,28 +13,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from assay.description import in_one_line
+from assay.lab.checkpoint import without_prefix
 from assay.lab.cuda_graphs import GraphedFunction, wait_for_device
 from assay.lab.data import BatchBuffer
 from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import RoundReport
-from assay.lab.member_state import BestState, MemberState
+from assay.lab.member_state import MemberState, SavedState
 from assay.lab.numerics import numerics
 from assay.lab.pace import Pace
 from assay.lab.precompile import compile_kernels
 from assay.lab.slot_modules import SingleModule, SlotModules, StackedModules
 from assay.lab.slots import Slots, is_fused
 from assay.lab.stacking import Layout, SumOfLosses, build_module, frozen, member_losses, trainable
-from assay.lab.validation import Validation
+from assay.lab.validation import HeldOutSets
+from assay.lab.watch import Watch
 from assay.rng import Rng
 from assay.spec import RunSpec
 from assay.tasks.task import Task
+
+AVERAGED_STEPS = 1000  # about so many of the last steps are averaged
 
 
 def build_population(
@@ -77,11 +82,14 @@ class Population:
         self.snapshot: dict[str, Tensor] = {}
         self.tasks = {task: number for number, task in enumerate(tasks)}
         self.batches = BatchBuffer(tasks, self.training, slots, device, dtype)
-        self.validation = Validation(spec, tasks, slots, device, dtype)
+        self.validation = HeldOutSets(spec, "validate", tasks, slots, device, dtype)
+        states = spec.testing.states
+        self.watch = Watch(spec, tasks, self.theta, self.modules.buffers) if "watched" in states else None
+        self.average = torch.zeros_like(self.theta) if "averaged" in states else None
         self.losses, self.update = self._losses, self._update
         self.ones = torch.ones(slots, device=device, dtype=dtype)  # the gradient of every member's loss
         self.step, self.validate = GraphedFunction(self._step), GraphedFunction(self._validate)
-        self.pace = Pace(device)
+        self.look, self.pace = GraphedFunction(self._look), Pace(device)
         self.draws = [GraphedFunction(partial(self._draw, number)) for number in range(len(tasks))]
         self.why_not_compiled = self._compile() if self.training.compile else ""
         self.why_not_captured = self._capture()
@@ -109,7 +117,8 @@ class Population:
         pool = torch.cuda.graph_pool_handle()
         with numerics(self.training, self.device):
             # Validation first: its sequences are longer, and a step can use parts of its larger pieces of memory.
-            reasons = [function.capture(pool) for function in (self.validate, self.step, *self.draws)]
+            functions = [self.validate, *([self.look] if self.watch else []), self.step, *self.draws]
+            reasons = [function.capture(pool) for function in functions]
         return next((reason for reason in reasons if reason), "")
 
     def close(self) -> None:
@@ -118,7 +127,14 @@ class Population:
 
     # -- members enter and leave ---------------------------------------------------------------------------------------
 
-    def admit(self, slot: int, spec: RunSpec, state: MemberState | None = None, step: int = 0) -> None:
+    def admit(
+        self,
+        slot: int,
+        spec: RunSpec,
+        state: MemberState | None = None,
+        step: int = 0,
+        first_perfect: int | None = None,
+    ) -> None:
         """Put a run into a slot: from its start, or from a state after some steps."""
         single = self.modules if isinstance(self.modules, SingleModule) and self.step.graph is None else None
         if state is None or single:
@@ -134,6 +150,10 @@ class Population:
             for name, buffer in self.modules.buffers.items():
                 buffer[slot] = state.buffers[name]
             self.modules.refresh()
+            if self.watch:
+                self.watch.reset(slot, state.saved.get("watched"), first_perfect)
+            if self.average is not None:
+                self.average[slot] = state.saved["averaged"].theta if "averaged" in state.saved else state.theta
         self.slots.assign(slot, spec, self.tasks[spec.task], step)
         self.members[slot] = spec
 
@@ -151,25 +171,45 @@ class Population:
         """Copy the state of every slot on the device, for `state`: all of it, or nothing if memory runs out."""
         tensors = {name: getattr(self, name) for name in ("theta", "m", "v")}
         tensors |= {f"buffer {name}": buffer for name, buffer in self.modules.buffers.items()}
+        if self.watch:
+            tensors |= {f"watch {name}": x for name, x in self.watch.tensors.items()}
+        if self.average is not None:
+            tensors["average"] = self.average
         self.snapshot = {name: rows.clone() for name, rows in tensors.items()}
 
     def state(self, slot: int) -> MemberState:
         """The state of a slot at the last snapshot, on the CPU."""
-        row = {name: rows[slot].cpu() for name, rows in self.snapshot.items()}
-        buffers = {name: row[f"buffer {name}"] for name in self.modules.buffers}
-        return MemberState(row["theta"], row["m"], row["v"], buffers)
+        own = {name: rows for name, rows in self.snapshot.items() if not name.startswith("watch ")}
+        row = {name: rows[slot].cpu() for name, rows in own.items()}
+        buffers, saved = {name: row[f"buffer {name}"] for name in self.modules.buffers}, dict[str, SavedState]()
+        if self.watch:
+            saved["watched"] = self.watch.saved(slot, without_prefix("watch ", self.snapshot))
+        if self.average is not None:
+            saved["averaged"] = SavedState(0, 0.0, row["average"], buffers)
+        return MemberState(row["theta"], row["m"], row["v"], buffers, saved)
 
     def current_state(self, slot: int) -> tuple[Float[Tensor, "size"], dict[str, Tensor]]:
         """A slot's parameters and buffers now, copied to the CPU."""
         buffers = {name: buffer[slot].to("cpu", copy=True) for name, buffer in self.modules.buffers.items()}
         return self.theta[slot].to("cpu", copy=True), buffers
 
-    def restore(self, slot: int, best: BestState) -> None:
-        """Put back a member's best state for testing; training does not continue from it."""
-        self.theta[slot] = best.theta
+    def restore(self, slot: int, saved: SavedState) -> None:
+        """Put back a saved state of a member for testing; training does not continue from it."""
+        self.theta[slot] = saved.theta
         for name, buffer in self.modules.buffers.items():
-            buffer[slot] = best.buffers[name]
+            buffer[slot] = saved.buffers[name]
         self.modules.refresh()
+
+    def saved_states(self, slot: int) -> dict[str, SavedState]:
+        """The states that the population has saved of a slot until now: watched, if any was, and averaged."""
+        saved, (_, buffers) = dict[str, SavedState](), self.current_state(slot)
+        if self.watch and (watched := self.watch.saved(slot, self.watch.tensors)).step:
+            saved["watched"] = watched
+        if self.average is not None:
+            saved["averaged"] = SavedState(
+                int(self.slots.step[slot]), 0.0, self.average[slot].to("cpu", copy=True), buffers
+            )
+        return saved
 
     def module(self, slot: int) -> nn.Module:
         """The member of a slot as a module; valid until the next call or the next round."""
@@ -188,6 +228,9 @@ class Population:
                         self.draws[number]()
                 with self._seeded():
                     self.step()
+            if self.watch and (step + 1) % self.watch.every == 0:
+                with self._as_captured():
+                    self.look()
             self.pace.step_launched()
             poll()
         with self._as_captured():
@@ -226,7 +269,10 @@ class Population:
             grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
         with torch.no_grad():
             self._restore_inactive_buffers(buffers)
+            active = None if self.average is None else self.slots.active
             self.update(losses.detach(), grads)
+            if active is not None:
+                self._update_average(active)
 
     def _losses(self, leaves: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Float[Tensor, "slots"]:
         return member_losses(self.modules.logits(leaves, inputs), targets)
@@ -234,6 +280,12 @@ class Population:
     def _update(self, losses: Float[Tensor, "slots"], grads: Sequence[Tensor | None]) -> None:
         g = self.layout.rows(grads, self.theta)
         self.slots.update(losses, g, self.theta, self.m, self.v, self.modules.copy)
+
+    def _update_average(self, active: Bool[Tensor, "slots"]) -> None:
+        """The last steps count most; at first there are few of them, so that the initial values are soon forgotten."""
+        assert self.average is not None
+        weight = (10 / (10 + self.slots.step)).clamp(min=1 / AVERAGED_STEPS).where(active, 0)
+        self.average.lerp_(self.theta, weight.to(self.theta.dtype)[:, None])
 
     def _restore_inactive_buffers(self, previous: dict[str, Tensor]) -> None:
         """Undo what the forward pass wrote to the buffers of slots that are no longer trained."""
@@ -252,15 +304,29 @@ class Population:
             modules.collect_buffers()
         modules.template.train()
 
+    def _look(self) -> None:
+        assert self.watch is not None
+        modules = self.modules
+        modules.template.eval()
+        with torch.no_grad():
+            logits = partial(modules.logits, modules.leaves)
+            self.watch.look(logits, self.slots, self.theta, modules.buffers)
+            modules.collect_buffers()
+        modules.template.train()
+
     def _reports(self) -> list[RoundReport]:
         """One report per slot. This waits for the device, once per round."""
         slots, validation = self.slots, self.validation
         diverged = slots.diverged | ~self.theta.isfinite().all(1)
-        columns = [slots.step, diverged, slots.loss, *validation.wrong_rows, *validation.right_answers]
+        perfect = self.watch.first_perfect if self.watch else torch.zeros_like(slots.step)
+        columns = [slots.step, diverged, slots.loss, perfect, *validation.wrong_rows, *validation.right_answers]
         table = torch.stack([column.double() for column in columns], dim=1)
         wait_for_device(self.device)
         tasks = [self.tasks[spec.task] if spec else 0 for spec in self.members]
         return [
-            validation.report(task, int(step), bool(has_diverged), loss, counts)
-            for task, (step, has_diverged, loss, *counts) in zip(tasks, table.tolist(), strict=True)
+            replace(
+                validation.report(task, int(step), bool(has_diverged), loss, counts),
+                first_perfect=int(first_perfect) or None,
+            )
+            for task, (step, has_diverged, loss, first_perfect, *counts) in zip(tasks, table.tolist(), strict=True)
         ]

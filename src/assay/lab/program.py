@@ -10,7 +10,11 @@ SHARED = ("batch", "lengths", "fixed", "validation", "validation_rows", "validat
 
 def program_of(spec: RunSpec) -> str:
     """A key that is equal for runs that can be members of one population."""
-    training, task = spec.training.plain(), spec.task
+    training, testing, task = spec.training.plain(), spec.testing, spec.task
     widths = [spec.width, *(task.width(bin_.high) for bin_ in spec.training.validation)]
     shared = {name: training.get(name) for name in SHARED}  # a field at its default may be left out
-    return digest([spec.model.plain(), list(task.shape), widths, shared])
+    parts = [spec.model.plain(), list(task.shape), widths, shared]
+    if testing.states:  # these are saved while the population is trained
+        bins = [[bin_.plain(), task.width(bin_.high)] for bin_ in testing.first_bins]
+        parts.append([testing.states, testing.watch_every, testing.rows, testing.every_length, bins])
+    return digest(parts)

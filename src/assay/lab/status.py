@@ -51,11 +51,11 @@ def group_status(
     round_seconds: float,
 ) -> Status:
     """The status of a group whose last round took so many seconds."""
-    steps_left = sum(m.spec.training.steps - m.step for m in members) + sum(s.training.steps for s in waiting)
+    steps_left = sum(m.spec.training.steps - m.trained for m in members) + sum(s.training.steps for s in waiting)
     steps_per_second = spec.training.validate_every / round_seconds
     accuracies = [m.accuracy for m in members] or [0.0]
     losses = [m.curve[-1].loss for m in members if m.curve] or [float("nan")]
-    front = max(members, key=lambda m: m.step, default=None)
+    front = max(members, key=lambda m: m.trained, default=None)
     return Status(
         model=spec.model.name,
         tasks=tuple(task.kind for task in tasks),
@@ -67,7 +67,7 @@ def group_status(
         ended=sum(ended.values()),
         best=max(accuracies),
         median=median(accuracies),
-        step=front.step if front else 0,
+        step=front.trained if front else 0,
         steps=front.spec.training.steps if front else 0,
         loss=median(losses),
         steps_per_second=steps_per_second,

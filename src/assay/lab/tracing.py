@@ -32,7 +32,13 @@ from assay.rng import Rng
 from assay.spec import RunSpec, Testing
 from assay.tasks.task import Task
 
-PARAMETER_COPIES = 7  # of a member's: parameters and Adam's averages, the same in the last snapshot, and in one piece
+# Of a member's parameters: themselves and Adam's averages, the same in the last snapshot, and in one piece.
+PARAMETER_COPIES = 7
+
+
+def parameter_copies(spec: RunSpec) -> int:
+    """How many copies of a member's parameters a population has, those of saved states and of the snapshot included."""
+    return PARAMETER_COPIES + 2 * sum(name in spec.testing.states for name in ("watched", "averaged"))
 
 
 class Trace(NamedTuple):
@@ -179,7 +185,7 @@ def _trace(spec: RunSpec, slots: int, device: torch.device) -> Trace:
                 {name: torch.empty(slots, *x.shape, dtype=x.dtype, device=device) for name, x in tensors.items()}
                 for tensors in (trainable(template), frozen(template))
             )
-            copies = [torch.empty_like(x) for x in parameters.values() for _ in range(PARAMETER_COPIES - 1)]
+            copies = [torch.empty_like(x) for x in parameters.values() for _ in range(parameter_copies(spec) - 1)]
             leaves = [x.requires_grad_() for x in parameters.values()]
             rows = (slots, training.batch, spec.width)
             inputs = blank(spec.task, *rows, device=device)
@@ -187,7 +193,8 @@ def _trace(spec: RunSpec, slots: int, device: torch.device) -> Trace:
             losses = member_losses(member_logits(template, parameters, buffers, inputs), targets)
             grads = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
             del losses, grads
-            for bin_ in training.validation:  # which computes as many rows at a time as a training step
+            watched = spec.testing.first_bins if "watched" in spec.testing.states else ()
+            for bin_ in (*training.validation, *watched):  # as many rows at a time as in a training step
                 inputs = blank(spec.task, slots, training.batch, spec.task.width(bin_.high), device=device)
                 with torch.no_grad():
                     member_logits(template, parameters, buffers, inputs)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from assay.description import in_one_line
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import Member, Progress, StopReason
+from assay.lab.member_state import MemberState
 from assay.lab.population import Population, build_population
 from assay.lab.shrinking import rebuild_seconds, shrinking_pays
 from assay.lab.stacking import why_unmappable
@@ -31,11 +32,20 @@ from assay.spec import RunSpec
 class Callbacks:
     """The functions that a trainer calls."""
 
-    on_end: Callable[[Member, StopReason, nn.Module], None]  # the module is the member's until this returns
+    # The module is the member's until this returns; the last argument gives its further states, one after the other.
+    on_end: Callable[[Member, StopReason, nn.Module, Callable[[], Iterator[NamedState]]], None]
     on_failure: Callable[[Member, BaseException], None]
     on_status: Callable[[Status], None] = lambda _: None
     poll: Callable[[], None] = lambda: None  # called often; raises KeyboardInterrupt to stop everything
     get_device_alone: Callable[[], bool] = lambda: False  # waits for other groups; False if there were none
+
+
+class NamedState(NamedTuple):
+    """A further state of a member, as a module that is the member's until the next state is asked for."""
+
+    name: str
+    step: int
+    module: nn.Module
 
 
 class PopulationError(Exception):
@@ -124,6 +134,8 @@ class GroupTrainer:
                 member.seconds += share
                 if reason := member.receive(reports[slot], partial(population.current_state, slot)):
                     self._end(population, slot, reason)
+                elif member.stopped and population.average is not None and "averaged" not in member.saved:
+                    member.saved["averaged"] = population.saved_states(slot)["averaged"]
             self._report(seconds)
 
     def _fill_slots(self, population: Population) -> bool:
@@ -133,7 +145,7 @@ class GroupTrainer:
                 member = self.waiting[0]
                 self._resume(member, population)
                 try:
-                    population.admit(slot, member.spec, member.state, member.step)
+                    population.admit(slot, member.spec, member.state, member.trained, member.first_perfect)
                 except torch.OutOfMemoryError:
                     raise
                 except Exception as error:
@@ -145,7 +157,7 @@ class GroupTrainer:
 
     def _resume(self, member: Member, population: Population) -> None:
         """Let a member continue from its checkpoint, if there is one and it fits."""
-        if self.checkpoints is None or member.state is not None or member.step:
+        if self.checkpoints is None or member.state is not None or member.trained:
             return
         checkpoint = self.checkpoints.load(member.spec.digest)
         if checkpoint and population.fits(checkpoint.state):
@@ -162,9 +174,17 @@ class GroupTrainer:
         """Hand over a member that has ended, in its best state if that was kept, and free its slot."""
         member = self.members_by_slot[slot]
         member.notes |= self._notes(population)
-        if member.best and reason != "diverged":
-            population.restore(slot, member.best)
-        self.callbacks.on_end(member, reason, population.module(slot))
+        saved = population.saved_states(slot) | member.saved
+        if member.tested and reason != "diverged":
+            population.restore(slot, member.tested)
+
+        def states() -> Iterator[NamedState]:
+            for name in member.spec.testing.states:
+                if name in saved and not (name == "averaged" and reason == "diverged"):
+                    population.restore(slot, saved[name])
+                    yield NamedState(name, saved[name].step, population.module(slot))
+
+        self.callbacks.on_end(member, reason, population.module(slot), states)
         self.ended[reason] += 1
         del self.members_by_slot[slot]
         population.vacate(slot)
@@ -199,7 +219,7 @@ class GroupTrainer:
         if self.waiting:
             return False
         training = self.spec.training
-        steps = max(m.spec.training.steps - m.step for m in self.members_by_slot.values())
+        steps = max(m.spec.training.steps - m.trained for m in self.members_by_slot.values())
         seconds_left = steps * round_seconds / training.validate_every
         return shrinking_pays(
             self.slots, len(self.members_by_slot), seconds_left, rebuild_seconds(training, self.device)
@@ -256,13 +276,13 @@ class GroupTrainer:
     def _save(self) -> None:
         """Write a checkpoint with every member that has made a step."""
         population = self.population
-        checkpoints = []
+        checkpoints = list[tuple[dict[str, Any], MemberState]]()
         if population is not None:
-            started = [(slot, member, progress) for slot, (member, progress) in self.snapshot.items() if progress.step]
-            checkpoints = [
-                (member.plain(progress), population.state(slot)._replace(best=progress.best))
-                for slot, member, progress in started
-            ]
+            started = [(slot, *pair) for slot, pair in self.snapshot.items() if pair[1].trained]
+            for slot, member, progress in started:
+                state = population.state(slot)
+                saved = {**state.saved, **progress.saved}
+                checkpoints.append((member.plain(progress), state._replace(saved=saved)))
         others = (*self.members_by_slot.values(), *self.waiting)
         checkpoints += [(member.plain(member.progress), member.state) for member in others if member.state]
         if self.checkpoints and checkpoints:

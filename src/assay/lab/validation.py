@@ -1,4 +1,4 @@
-"""Validation of all slots at once, on the device."""
+"""Held-out sets on which all slots are scored at once, on the device: for validation, and for the watched state."""
 
 from __future__ import annotations
 
@@ -8,37 +8,48 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from assay.lab.data import held_out
+from assay.lab.data import Split, held_out
 from assay.lab.evaluate import answers_of
 from assay.lab.member import RoundReport
 from assay.spec import RunSpec
 from assay.tasks.task import IGNORE, PAD, Task
 
 
-class Validation:
-    """The validation sets of all tasks, [tasks, rows, time] for each bin, and the counts of right answers by slot.
+class HeldOutSets:
+    """The held-out sets of all tasks, [tasks, rows, time] for each bin, and the counts of right answers by slot.
 
     Sets are as wide as their bin and filled up with rows without targets: shapes do not depend on the tasks.
     """
 
     def __init__(
-        self, spec: RunSpec, tasks: Sequence[Task], slots: int, device: torch.device, dtype: torch.dtype
+        self,
+        spec: RunSpec,
+        split: Split,
+        tasks: Sequence[Task],
+        slots: int,
+        device: torch.device,
+        dtype: torch.dtype,
     ) -> None:
-        training = spec.training
-        self.bins = [bin_.name for bin_ in training.validation]
+        training, testing = spec.training, spec.testing
+        bins, rows = (
+            (training.validation, training.validation_rows)
+            if split == "validate"
+            else (testing.first_bins, testing.rows)
+        )
+        every_length = testing.every_length and split == "test"  # then a set may have more rows
+        self.bins = [bin_.name for bin_ in bins]
         self.chunk = training.batch
         self.sets: list[tuple[Tensor, Tensor]] = []
         self.rows: list[list[int]] = [[] for _ in tasks]  # by task and bin
         self.answers: list[list[int]] = [[] for _ in tasks]
-        for bin_ in training.validation:
+        for bin_ in bins:
             batches = [
-                held_out(task, bin_, training.lengths, training.validation_rows, "validate", device).batch
-                for task in tasks
+                held_out(task, bin_, training.lengths, rows, split, device, every_length).batch for task in tasks
             ]
             for number, batch in enumerate(batches):
                 self.rows[number].append(len(batch.targets))
                 self.answers[number].append(max(1, int((batch.targets != IGNORE).sum())))
-            size = training.validation_rows, spec.task.width(bin_.high)
+            size = max(rows, *(len(batch.targets) for batch in batches)), spec.task.width(bin_.high)
             inputs = torch.stack([_padded(batch.inputs, size, PAD) for batch in batches])
             inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs
             self.sets.append((inputs, torch.stack([_padded(batch.targets, size, IGNORE) for batch in batches])))

@@ -12,12 +12,13 @@ from assay.registry import import_path
 if TYPE_CHECKING:
     from assay.models.skeleton import Architecture
 
+SKELETON_OPTIONS = ("state", "initial_scale")  # which every named model has, beside those of its recipe
 __all__ = ["MIXERS", "MODELS", "named_model", "read_model"]
 
 
 def named_model(name: str, /, **options: Any) -> Architecture:
     """A named model with its options, or a user's model as `module:factory`."""
-    from assay.models.skeleton import Architecture, Foreign, StateChange
+    from assay.models.skeleton import Architecture, Foreign, Stack, StateChange
 
     if ":" in name and name not in MODELS.entries:
         factory = import_path(name)
@@ -26,17 +27,17 @@ def named_model(name: str, /, **options: Any) -> Architecture:
         if isinstance(factory, type) and issubclass(factory, Architecture):
             return factory(**options)
         return Foreign.of(factory, **options)
-    recipe, state = MODELS.load(name), options.pop("state", None)
+    recipe, of_all = MODELS.load(name), {key: options.pop(key) for key in SKELETON_OPTIONS if key in options}
     parameters = inspect.signature(recipe).parameters
     for option in options:
         if option not in parameters:
-            raise BadInput(f"{name} has no option '{option}'{suggestion(option, (*parameters, 'state'))}")
-    model: Architecture = recipe(**options)
-    if not state:
-        return model
-    if not isinstance(state, (dict, StateChange)):
+            raise BadInput(f"{name} has no option '{option}'{suggestion(option, (*parameters, *SKELETON_OPTIONS))}")
+    model: Stack = recipe(**options)
+    if isinstance(state := of_all.get("state"), dict):
+        of_all["state"] = StateChange(**state)
+    elif state is not None and not isinstance(state, StateChange):
         raise BadInput(f'state = {state!r} is not valid: write it as {{"numbers": "fixed:2.4"}} or {{"noise": 0.1}}')
-    return model.model_copy(update={"state": StateChange(**state) if isinstance(state, dict) else state})
+    return Stack(**dict(model) | of_all) if any(value is not None for value in of_all.values()) else model
 
 
 def read_model(data: Any) -> Any:

@@ -35,6 +35,14 @@ def embedding(rng: Rng, count: int, width: int) -> Embedding:
     return Embedding(count, width, _weight=normal(rng, count, width))
 
 
+@torch.no_grad()
+def scale_matrices(module: nn.Module, factor: float) -> None:
+    """Multiply all parameters of a module with two or more axes; biases and other vectors stay as they are."""
+    for parameter in module.parameters():
+        if parameter.ndim > 1:
+            parameter.mul_(factor)
+
+
 def log_uniform(rng: Rng, count: int, low: float, high: float) -> Tensor:
     """Numbers between low and high with a uniform logarithm."""
     return torch.exp(rng.uniform(count) * (math.log(high) - math.log(low)) + math.log(low)).float()

@@ -23,6 +23,7 @@ OPTIONS = {
     "states": "numbers of the state per channel",
     "steps": "delta steps per token",
     "mixers": 'the mixer of each layer, by name or as {"kind": name, option: value, ...}',
+    "initial_scale": "the initial matrices of the mixers are multiplied by this",
     "state": (
         """a change of the state after every step, which is slow: '{"numbers":"fixed:2.4"}' rounds it (in these """
         """quotes), '{"noise":0.1}' adds noise in training"""

@@ -84,10 +84,11 @@ class Stack(Architecture):
     `norm`: `pre` x + M(LN x); `post` LN(x + M x); `none` x + M x; `carry` LN(x) + M(x), as published for the SRWM.
     `ff`: hidden units of the feed-forward part as a multiple of the width; 0 for no such part.
     `state`: a change of the state after every step; the model then computes step by step, which is slow.
+    `initial_scale`: the initial matrices of all mixers are multiplied by this number.
     """
 
     kind: ClassVar[str] = "stack"
-    added: ClassVar[tuple[str, ...]] = ("state",)
+    added: ClassVar[tuple[str, ...]] = ("state", "initial_scale")
     mixers: Annotated[tuple[Annotated[SerializeAsAny[Mixer], BeforeValidator(read_mixer)], ...], Field(min_length=1)]
     width: Annotated[int, Field(ge=1)] = 64
     ff: Annotated[int, Field(ge=0)] = 4
@@ -97,6 +98,7 @@ class Stack(Architecture):
     positions: Literal["none", "sinusoidal", "learned"] = "none"
     longest: Annotated[int, Field(ge=1, le=2**20)] = LONGEST  # the number of learned positions
     state: StateChange | None = None
+    initial_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -221,6 +223,9 @@ class Model(Causal):
         self.final_norm = LayerNorm(width) if description.final_norm else nn.Identity()
         self.read_out = initial.linear(rng.child("read_out"), width, answers)
         self.check_length, self.state_change = description.check_length, description.state
+        if description.initial_scale != 1:
+            for block in self.blocks:
+                initial.scale_matrices(block.mixer, description.initial_scale)  # type: ignore[arg-type]
 
     def _position(self, number: int) -> Tensor:
         return torch.full((), number, dtype=torch.int64, device=self.read_out.weight.device)

@@ -1,0 +1,106 @@
+"""Two rules for the same runs: the published one and ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.analysis.rules import SHARES, Seeds, chosen_by_validation, extrapolation, learned, reached
+from assay.record import OtherState, Point, ProbeScore, Probing, Record, Score
+from assay.spec import run_spec
+
+
+def score(number: int, sequences: float) -> Score:
+    return Score(bin=f"Bin{number}", rows=100, shared=0, sequences=sequences, answers=1, favourite=0.5, lengths=())
+
+
+def record(
+    seed: int,
+    *last: float,
+    watched: tuple[float, ...] = (),
+    best: tuple[float, ...] = (),
+    valid: float = 1.0,
+    lr: float = 1e-3,
+    wrong: str = "",
+) -> Record:
+    """A run with these shares of right sequences in its bins, by the state that is tested."""
+    spec = run_spec("parity", "gru", seed=seed, training={"lr": lr})
+    states = [
+        OtherState(
+            name=name,
+            step=50,
+            verdict="censored",
+            scores=tuple(score(i, share) for i, share in enumerate(shares)),
+            first_perfect=50 if name == "watched" and shares[:2] == (1.0, 1.0) else None,
+        )
+        for name, shares in (("watched", watched), ("best", best))
+        if shares
+    ]
+    probe = ProbeScore(name="runs", rows=9, wrong=int(bool(wrong)), length=len(wrong) or None, word=wrong)
+    solved = bool(last) and min(last) == 1
+    return Record(
+        digest=spec.digest,
+        spec=spec.plain(),
+        scores=tuple(score(i, share) for i, share in enumerate(last)),
+        curve=(Point(step=100, loss=0.1, sequences={"Val0": valid}, answers={"Val0": valid}),),
+        verdict="diverged" if not last else "refuted" if solved and wrong else "solved" if solved else "partly solved",
+        stopped="diverged" if not last else "steps",
+        states=tuple(states),
+        probing=Probing(probes=1, scores=(probe,), seconds=0.1) if wrong else None,
+    )
+
+
+def test_a_model_reaches_what_its_best_watched_state_does():
+    assert reached([record(0, 1.0, 1.0)]) is None, "what was not watched says nothing"
+    runs = [
+        record(0, 1.0, 0.2, watched=(1.0, 0.6, 0.0)),
+        record(1, 0.1, 0.1, watched=(0.9, 0.65, 0.3)),
+        record(2, 1.0, 1.0),
+    ]
+    best = reached(runs)
+    assert best
+    assert (best.record.seed, best.accuracy, best.perfect, best.runs) == (0, 0.6, 0, 2), "the mean of both bins decides"
+    diverged = record(3, watched=(1.0, 1.0))
+    best = reached([*runs, diverged])
+    assert best
+    assert (best.record, best.accuracy, best.perfect) == (diverged, 1.0, 1), "a run that diverged later counts"
+
+
+@pytest.mark.parametrize(
+    ("count", "verdict"),
+    [(10, "learns"), (9, "learns"), (8, "undecided"), (2, "undecided"), (1, "fails"), (0, "fails")],
+)
+def test_the_interval_decides_whether_a_model_learns(count: int, verdict: str):
+    assert Seeds(count, 10).verdict == verdict
+
+
+def test_three_seeds_decide_nothing():
+    assert {Seeds(count, 3).verdict for count in range(4)} == {"undecided"}
+
+
+def test_seeds_are_counted_at_every_share_and_in_both_states():
+    runs = [record(0, 1.0, 0.95, best=(1.0, 1.0)), record(1, 0.99, 0.91, best=(1.0, 0.2)), record(2)]
+    assert [learned(runs, share).learned for share in SHARES] == [2, 1, 0, 0]
+    assert [learned(runs, share, state="best").learned for share in SHARES] == [1, 1, 1, 1]
+    assert [learned(runs, share, up_to=1).learned for share in SHARES] == [2, 2, 2, 1]
+    assert learned(runs, 0.9).seeds == 3, "a run that diverged is a seed"
+
+
+def test_extrapolation_is_of_the_seeds_that_are_right_in_the_first_two_bins():
+    runs = [
+        record(0, 1.0, 1.0, 1.0),
+        record(1, 1.0, 1.0, 1.0, wrong="abababab"),
+        record(2, 1.0, 1.0, 0.9, wrong="aab"),
+        record(3, 1.0, 0.9, 1.0, wrong="a"),
+    ]
+    found = extrapolation(runs)
+    assert (found.learned, found.longer, found.probed, found.shortest_wrong) == (3, 2, 1, "aab")
+
+
+def test_mean_validation_chooses_the_rate_and_of_equal_ones_the_lower():
+    fast = [record(seed, 1.0, 1.0, valid=valid, lr=1e-2) for seed, valid in enumerate((1.0, 0.0))]
+    slow = [record(seed, 0.0, 0.0, valid=0.6, lr=1e-3) for seed in (1, 0)]
+    assert [r.rate for r in chosen_by_validation([fast, slow])] == [1e-3, 1e-3], "one solved seed does not outweigh two"
+    assert [r.seed for r in chosen_by_validation([fast, slow])] == [0, 1]
+    same = [record(seed, 1.0, 1.0, valid=0.6, lr=3e-3) for seed in (0, 1)]
+    assert chosen_by_validation([same, slow])[0].rate == 1e-3
+    assert chosen_by_validation([]) == ()
