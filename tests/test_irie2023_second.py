@@ -1,0 +1,52 @@
+"""The runs of the second edition: the published rule beside ours, on every string and every n."""
+
+from __future__ import annotations
+
+from assay.lab.data import held_out_shape
+from assay.spec import RunSpec
+from assay.studies import study_named
+from assay.studies.irie2023_second import BRACKETS, PARTS, RATES
+
+STUDY = study_named("irie2023-second")
+
+
+def runs(part: str, task: str) -> list[RunSpec]:
+    return STUDY.pieces[f"{part}:{task}"]
+
+
+def test_every_run_is_tested_in_all_states_and_no_run_is_in_two_pieces():
+    assert len({run.digest for run in STUDY.runs}) == len(STUDY.runs)
+    assert {run.testing.states for run in STUDY.runs} == {("best", "watched", "averaged")}
+    assert {name.partition(":")[0] for name in STUDY.pieces} == set(PARTS)
+
+
+def test_bracket_languages_are_tested_on_both_strings_and_trained_on_both():
+    for task in BRACKETS:
+        ours, published = (runs(part, task) for part in ("long", "published"))
+        assert all(run.testing.both_strings for run in (*ours, *published))
+        assert not any(run.task.is_published or run.training.fixed for run in ours)
+        assert all(run.task.is_published and run.training.fixed == 10_000 for run in published)
+        assert {run.training.steps for run in (*ours, *published)} == {94_000}
+        keys = [{(r.model.name, r.training.lr, r.seed) for r in group} for group in (ours, published)]
+        assert keys[0] == keys[1], "the same cells"
+
+
+def test_counting_is_tested_on_every_n():
+    run = runs("both-rules", "an-bn")[0]
+    bins = {bin_.name: bin_ for bin_ in run.testing.bins}
+    shapes = {
+        name: held_out_shape(run.task, bin_, run.training.lengths, run.testing.rows, "test", True)
+        for name, bin_ in bins.items()
+    }
+    assert shapes["Bin0"] == (50, 100)
+    assert shapes["Bin1"] == (50, 200)
+    assert all(bin_.high <= run.training.lengths[1] for bin_ in run.training.validation)
+
+
+def test_the_table_has_every_rate_for_every_cell():
+    for task in ("parity", "an-bn"):
+        cells: dict[str, set[float]] = {}
+        for run in runs("both-rules", task):
+            cells.setdefault(run.model.name, set()).add(run.training.lr)
+        assert len(cells) == 7
+        assert all(rates == set(RATES) for rates in cells.values())
