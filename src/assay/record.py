@@ -262,7 +262,7 @@ class Record(Description):
     def rate(self) -> float:
         return float(self.spec["training"]["lr"])
 
-    @property
+    @cached_property
     def bins(self) -> list[str]:
         """The names of the test bins, from short to long."""
         bins: list[dict[str, Any]] = self.spec["testing"]["bins"]
