@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from assay.description import BadInput
 from assay.spec import RunSpec
 from assay.studies import study_named
 
@@ -44,7 +45,7 @@ def seconds(run: RunSpec, speeds: dict[str, float]) -> float:
 
 
 def table(pieces: dict[str, Sequence[RunSpec]], speeds: dict[str, float]) -> list[tuple[str, int, int, float]]:
-    """Pieces with their runs, their steps at most in millions, and their minutes at most."""
+    """Pieces with their number of runs, and the steps and minutes that they take at most."""
     rows = []
     for name, runs in pieces.items():
         minutes = sum(seconds(run, speeds) for run in runs) / 60
@@ -58,8 +59,11 @@ def main() -> None:
     options.add_argument("--record", type=Path, default=RECORD)
     options.add_argument("--json", action="store_true")
     arguments = options.parse_args()
-    study = study_named(arguments.study)
-    rows = table(dict(study.pieces) or {"": study.runs}, measured(arguments.record))
+    try:
+        study, speeds = study_named(arguments.study), measured(arguments.record)
+    except (BadInput, OSError, ValueError) as error:
+        options.error(str(error))
+    rows = table(dict(study.pieces) or {"": study.runs}, speeds)
     if arguments.json:
         print(json.dumps([dict(zip(("piece", "runs", "steps", "minutes"), row, strict=True)) for row in rows]))
         return

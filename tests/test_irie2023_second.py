@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from assay.lab.data import held_out_shape
 from assay.spec import RunSpec
 from assay.studies import study_named
@@ -50,3 +54,20 @@ def test_the_table_has_every_rate_for_every_cell():
             cells.setdefault(run.model.name, set()).add(run.training.lr)
         assert len(cells) == 7
         assert all(rates == set(RATES) for rates in cells.values())
+
+
+def test_the_forecast_grows_with_steps_and_looks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")
+    import forecast
+
+    speeds = forecast.measured(forecast.RECORD)
+    assert speeds.keys() >= {run.model.name for run in STUDY.runs}
+    run = runs("long", "dyck-1")[0]
+    half = run.model_copy(update={"training": run.training.model_copy(update={"steps": run.training.steps // 2})})
+    unwatched = run.model_copy(update={"testing": run.testing.model_copy(update={"states": ()})})
+    whole = forecast.seconds(run, speeds)
+    assert forecast.seconds(half, speeds) == pytest.approx(whole / 2)
+    assert forecast.seconds(unwatched, speeds) < whole
+    ((name, count, steps, minutes),) = forecast.table({"both": [run, half]}, speeds)
+    assert (name, count, steps) == ("both", 2, 141_000)
+    assert minutes == pytest.approx(1.5 * whole / 60)

@@ -92,8 +92,8 @@ def test_extrapolation_is_of_the_seeds_that_are_right_in_the_first_two_bins():
         record(2, 1.0, 1.0, 0.9, wrong="aab"),
         record(3, 1.0, 0.9, 1.0, wrong="a"),
     ]
-    found = extrapolation(runs)
-    assert (found.learned, found.longer, found.probed, found.shortest_wrong) == (3, 2, 1, "aab")
+    result = extrapolation(runs)
+    assert (result.learned, result.longer, result.probed, result.shortest_wrong) == (3, 2, 1, "aab")
 
 
 def test_mean_validation_chooses_the_rate_and_of_equal_ones_the_lower():

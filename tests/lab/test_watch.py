@@ -43,9 +43,9 @@ def facts(record: Record) -> dict[str, object]:
 
 
 def state(record: Record, name: str) -> OtherState:
-    found = record.state(name)
-    assert found
-    return found
+    other = record.state(name)
+    assert other
+    return other
 
 
 @pytest.fixture(scope="module")

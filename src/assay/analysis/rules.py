@@ -13,6 +13,7 @@ from statistics import mean
 from typing import Literal
 
 from assay.analysis.cells import wilson
+from assay.analysis.settings import mean_validation
 from assay.record import OtherState, Record, Score
 
 Reliability = Literal["learns", "fails", "undecided"]
@@ -31,8 +32,8 @@ class Reached:
 
     @property
     def accuracy(self) -> float:
-        """The share of right sequences in the second bin."""
-        return self.state.scores[1].sequences
+        """The share of right sequences in the second bin, or in the only one."""
+        return self.state.scores[:2][-1].sequences
 
 
 def reached(records: Iterable[Record]) -> Reached | None:
@@ -102,10 +103,7 @@ def chosen_by_validation(settings: Iterable[Sequence[Record]]) -> tuple[Record, 
     """The setting whose seeds have the highest mean accuracy in validation; of equal ones the lower rate."""
 
     def rank(records: Sequence[Record]) -> tuple[float, float]:
-        accuracies = [
-            mean(r.tested.sequences.values()) if r.tested and r.stopped != "diverged" else 0.0 for r in records
-        ]
-        return mean(accuracies), -min(record.rate for record in records)
+        return mean_validation(records), -min(record.rate for record in records)
 
     best = max((group for group in settings if group), key=rank, default=())
     return tuple(sorted(best, key=lambda record: record.seed))

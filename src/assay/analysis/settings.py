@@ -43,10 +43,14 @@ def validation_rank(records: Sequence[Record]) -> tuple[float, float, float, flo
     First the share of seeds that stopped as solved, then the accuracy of the tested states, then how soon the solved
     seeds stopped; among settings equal in all of these, the lower rate.
     """
-    tested = [mean(r.tested.sequences.values()) if r.tested and r.stopped != "diverged" else 0.0 for r in records]
     solved = [r.steps for r in records if r.stopped == "solved"]
     soon = -median(solved) if solved else 0.0
-    return len(solved) / len(records), mean(tested), soon, -min(r.rate for r in records)
+    return len(solved) / len(records), mean_validation(records), soon, -min(r.rate for r in records)
+
+
+def mean_validation(records: Sequence[Record]) -> float:
+    """The mean validation accuracy of the tested states; a run that diverged counts as 0."""
+    return mean(mean(r.tested.sequences.values()) if r.tested and r.stopped != "diverged" else 0.0 for r in records)
 
 
 def learned_at(record: Record, share: float = LEARNED) -> int | None:

@@ -36,7 +36,9 @@ class GraphedFunction:
 
     def _capture(self, pool: torch.cuda._POOL_HANDLE) -> str:
         current = torch.cuda.current_stream()
-        stream = _side_stream() if current == torch.cuda.default_stream() else current  # which cannot be captured
+        stream = (
+            _side_stream(current.device) if current == torch.cuda.default_stream() else current
+        )  # which cannot be captured
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             with LOADING:
@@ -66,9 +68,9 @@ class GraphedFunction:
 
 
 @cache
-def _side_stream() -> torch.cuda.Stream:
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
     """One stream for all captures: graphs of one pool reuse memory only if they were captured on the same stream."""
-    return torch.cuda.Stream()
+    return torch.cuda.Stream(device)
 
 
 def _return_unused_memory() -> None:

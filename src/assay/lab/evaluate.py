@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from assay import ops
 from assay.lab.data import HeldOut, held_out
-from assay.lab.stepping import answers_by_step, is_stepwise, rows_of_a_pass
+from assay.lab.stepping import answers_by_step, is_stepwise, rows_stepped_at_once
 from assay.models.attention import AttentionLayer
 from assay.models.causal import Causal
 from assay.models.skeleton import Model
@@ -49,7 +49,7 @@ def predict(model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None) 
     answers = []
     model.eval()
     try:
-        for chunk in inputs.split(rows_of_one_pass(model, inputs.shape[1], inputs.device)):
+        for chunk in inputs.split(rows_per_pass(model, inputs.shape[1], inputs.device)):
             if inputs.is_cuda and is_stepwise(model):
                 answers.append(answers_by_step(model, chunk, answers_of))
             else:
@@ -60,10 +60,10 @@ def predict(model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None) 
     return torch.cat(answers)
 
 
-def rows_of_one_pass(model: nn.Module, length: int, device: torch.device) -> int:
+def rows_per_pass(model: nn.Module, length: int, device: torch.device) -> int:
     """How many rows of a length are tested at once."""
     if device.type == "cuda" and is_stepwise(model):
-        return rows_of_a_pass(model)
+        return rows_stepped_at_once(model)
     pairs = _may_hold_pairs(model, length, device)
     return max(1, CHUNK_PAIRS[device.type] // length**2 if pairs else _tokens_of_a_pass(model, device) // length)
 

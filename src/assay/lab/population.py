@@ -297,20 +297,21 @@ class Population:
             buffer.copy_(torch.where(active.view(-1, *[1] * (buffer.ndim - 1)), buffer, previous[name]))
 
     def _validate(self) -> None:
-        modules = self.modules
-        modules.template.eval()
-        with torch.no_grad():
-            self.validation.count(partial(modules.logits, modules.leaves), self.slots.task)
-            modules.collect_buffers()
-        modules.template.train()
+        with self._evaluation() as logits:
+            self.validation.count(logits, self.slots.task)
 
     def _look(self) -> None:
         assert self.watch is not None
+        with self._evaluation() as logits:
+            self.watch.look(logits, self.slots, self.theta, self.modules.buffers)
+
+    @contextmanager
+    def _evaluation(self) -> Iterator[Callable[[Tensor], Tensor]]:
+        """The logits of all slots as a function of inputs, in evaluation mode."""
         modules = self.modules
         modules.template.eval()
         with torch.no_grad():
-            logits = partial(modules.logits, modules.leaves)
-            self.watch.look(logits, self.slots, self.theta, modules.buffers)
+            yield partial(modules.logits, modules.leaves)
             modules.collect_buffers()
         modules.template.train()
 

@@ -22,7 +22,7 @@ def is_stepwise(model: nn.Module) -> TypeGuard[Model]:
     return isinstance(model, Model) and bool(model.state_change) and model.state_floats(1) == model.state_floats(2)
 
 
-def rows_of_a_pass(model: Causal) -> int:
+def rows_stepped_at_once(model: Causal) -> int:
     return max(1, STATE_FLOATS // max(1, model.state_floats(1)))
 
 

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.lab.data import blank, held_out_shape
-from assay.lab.evaluate import logits_of, rows_of_one_pass
+from assay.lab.evaluate import logits_of, rows_per_pass
 from assay.lab.locks import EXCLUSIVE
 from assay.lab.program import program_of
 from assay.lab.stacking import build_module, frozen, member_logits, member_losses, trainable
@@ -150,7 +150,7 @@ def calls_of_tests(
     with EXCLUSIVE, torch.no_grad(), suppress(torch.OutOfMemoryError), OperatorCalls() as operators:
         for tested, bin_, every_length in sets:
             rows, length = held_out_shape(tested, bin_, trained, testing.rows, "test", every_length)
-            most = rows_of_one_pass(module, length, device)
+            most = rows_per_pass(module, length, device)
             for count in {min(rows, most), rows % most or most}:
                 logits_of(module, blank(task, count, length, device=device))
     return tuple(operators.calls)
