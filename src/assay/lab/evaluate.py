@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from assay import ops
 from assay.lab.data import HeldOut, held_out
+from assay.lab.replays import Replays
 from assay.lab.stepping import answers_by_step, is_stepwise, rows_stepped_at_once
 from assay.models.attention import AttentionLayer
 from assay.models.causal import Causal
@@ -43,17 +45,27 @@ def answers_of(logits: Float[Tensor, "*rows answers"]) -> Int[Tensor, "*rows"]:
     return logits.argmax(-1).where(logits.isfinite().all(-1), -1)
 
 
+def answers_in_parallel(model: nn.Module, inputs: Tensor) -> Int[Tensor, "rows time"]:
+    """The answers from one call of the model."""
+    return answers_of(logits_of(model, inputs))
+
+
 @torch.no_grad()
-def predict(model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None) -> Int[Tensor, "rows time"]:
-    """The model's answer at every position. Nothing waits for the device here."""
-    answers = []
+def predict(
+    model: nn.Module, inputs: Tensor, on_rows: OnRows = lambda _: None, replays: Replays | None = None
+) -> Int[Tensor, "rows time"]:
+    """The model's answer at every position, by `replays` of its `answers_in_parallel` if there are some.
+
+    Nothing waits for the device here.
+    """
+    answers, in_parallel = [], replays or partial(answers_in_parallel, model)
     model.eval()
     try:
         for chunk in inputs.split(rows_per_pass(model, inputs.shape[1], inputs.device)):
             if inputs.is_cuda and is_stepwise(model):
                 answers.append(answers_by_step(model, chunk, answers_of))
             else:
-                answers.append(answers_of(logits_of(model, chunk)))
+                answers.append(in_parallel(chunk))
             on_rows(len(chunk))
     finally:
         model.train()
@@ -87,7 +99,7 @@ def _may_hold_pairs(model: nn.Module, length: int, device: torch.device) -> bool
 
 
 def predict_sets(
-    model: nn.Module, sets: Sequence[Tensor], on_rows: OnRows = lambda _: None
+    model: nn.Module, sets: Sequence[Tensor], on_rows: OnRows = lambda _: None, replays: Replays | None = None
 ) -> list[Int[Tensor, "rows time"]]:
     """The answers to several sets of inputs. Sets that take as long together as alone are one call.
 
@@ -101,7 +113,7 @@ def predict_sets(
     answers = dict[int, Tensor]()
     for numbers in together.values():
         width = max(sets[number].shape[1] for number in numbers)
-        parts = predict(model, torch.cat([padded(sets[number], width) for number in numbers]), on_rows)
+        parts = predict(model, torch.cat([padded(sets[number], width) for number in numbers]), on_rows, replays)
         for number, part in zip(numbers, parts.split([len(sets[number]) for number in numbers]), strict=True):
             answers[number] = part[:, : sets[number].shape[1]]
     return [answers[number] for number in range(len(sets))]
@@ -188,7 +200,11 @@ def favourite(counts: Int[Tensor, "counts"]) -> float:
 
 
 def evaluate(
-    model: nn.Module, spec: RunSpec, device: torch.device, on_progress: OnProgress = lambda tested, total: None
+    model: nn.Module,
+    spec: RunSpec,
+    device: torch.device,
+    on_progress: OnProgress = lambda tested, total: None,
+    replays: Replays | None = None,
 ) -> tuple[tuple[Score, ...], bool]:
     """The scores of every test bin, and whether the model gives one answer to nearly everything in Bin0."""
     classes, testing, trained = spec.task.shape.answers, spec.testing, spec.training.lengths
@@ -201,7 +217,7 @@ def evaluate(
         tested += rows
         on_progress(tested, total)
 
-    answers = predict_sets(model, [rows.batch.inputs for rows in sets], on_rows)
+    answers = predict_sets(model, [rows.batch.inputs for rows in sets], on_rows, replays)
     marks = [Marks.of(rows, row_answers, classes) for rows, row_answers in zip(sets, answers, strict=True)]
     *columns, right_answers = to_host([*chain(*marks), answer_counts(sets[0].batch.targets, classes)])
     each = len(Marks._fields)

@@ -81,7 +81,7 @@ def execute_group(
         on_record(record)
 
     def end(
-        member: Member, reason: StopReason, module: nn.Module, further_states: Callable[[], Iterator[NamedState]]
+        member: Member, reason: StopReason, own: NamedState, further_states: Callable[[], Iterator[NamedState]]
     ) -> None:
         spec = member.spec
 
@@ -94,8 +94,8 @@ def execute_group(
 
         try:
             with _for_testing(spec, device):
-                results = _results(member, reason, module, device, on_progress)
-                tensors = serialize(module) if is_kept(weights, results["verdict"]) else None
+                results = _results(member, reason, own, device, on_progress)
+                tensors = serialize(own.module) if is_kept(weights, results["verdict"]) else None
                 states = tuple(_test_state(member, state, device, on_progress) for state in further_states())
         except torch.OutOfMemoryError:
             raise
@@ -129,7 +129,8 @@ def execute_group(
 def tested_record(spec: RunSpec, module: nn.Module, steps: int, seconds: float, device: torch.device) -> Record:
     """The record of a module that was trained elsewhere, tested as every run, with its weights."""
     member = Member(spec, step=steps, seconds=seconds)
-    results = _results(member, "steps", module, device, lambda tested, total: None)
+    own = NamedState("own", steps, module)
+    results = _results(member, "steps", own, device, lambda tested, total: None)
     return Record(**_description(member), **provenance(device), **results).with_weights(serialize(module))
 
 
@@ -153,10 +154,10 @@ def _description(member: Member) -> dict[str, Any]:
 
 
 def _results(
-    member: Member, reason: StopReason, model: nn.Module, device: torch.device, on_progress: OnProgress
+    member: Member, reason: StopReason, own: NamedState, device: torch.device, on_progress: OnProgress
 ) -> dict[str, Any]:
     """The fields of a record that say what came of the run: its curve, its size, and its scores on the test bins."""
-    start, spec = time.perf_counter(), member.spec
+    start, spec, model = time.perf_counter(), member.spec, own.module
     results: dict[str, Any] = {
         "stopped": reason,
         "steps": member.step,
@@ -172,11 +173,11 @@ def _results(
         return {**results, "verdict": "diverged", "seconds": {"train": member.seconds}}
     if not_examined := examine(model, spec, device):
         member.notes["not_examined"] = not_examined
-    scores, collapsed = evaluate(model, spec, device, on_progress)
-    others = other_scores(model, spec, device, on_progress)
+    scores, collapsed = evaluate(model, spec, device, on_progress, own.replays)
+    others = other_scores(model, spec, device, on_progress, own.replays)
     tested, verdict = time.perf_counter(), random_verdict(scores, collapsed)
     # A run that is wrong within the training lengths needs no probes.
-    probing = probe(model, spec, device) if verdict in ("solved", "partly solved") else None
+    probing = probe(model, spec, device, own.replays) if verdict in ("solved", "partly solved") else None
     seconds = {"train": member.seconds, "test": tested - start}
     return {
         **results,
@@ -192,9 +193,11 @@ def _results(
 
 def _test_state(member: Member, state: NamedState, device: torch.device, on_progress: OnProgress) -> OtherState:
     """The test of a further state, as that of the run's own."""
-    scores, collapsed = evaluate(state.module, member.spec, device, on_progress)
+    spec = member.spec
+    scores, collapsed = evaluate(state.module, spec, device, on_progress, state.replays)
     verdict = random_verdict(scores, collapsed)
-    probing = probe(state.module, member.spec, device) if verdict in ("solved", "partly solved") else None
+    is_probed = verdict in ("solved", "partly solved")
+    probing = probe(state.module, spec, device, state.replays) if is_probed else None
     return OtherState(
         name=state.name,
         step=state.step,

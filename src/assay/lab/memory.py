@@ -29,17 +29,17 @@ def step_bytes(spec: RunSpec, slots: int, device: torch.device) -> int:
 class Forecast:
     """The peak memory of a population as a function of its slots: batches, and the larger of a step and a data draw.
 
-    A step's memory is linear in the slots, so two traces determine it. One has the expected number of slots, if these
-    are few: its kernels are compiled from the same trace.
+    A step's memory is linear in the slots, so two traces determine it. If few slots are expected, one trace with just
+    so many is enough, since hardly any memory is shared by the slots; the step's kernels are compiled from it as well.
     """
 
     def __init__(self, spec: RunSpec, tasks: Sequence[Task], device: torch.device, expected: int = 4) -> None:
         self.spec, self.device, self.tasks = spec, device, len(tasks)
-        more = expected if 2 < expected <= TRACED_SLOTS else 4
-        two, several = (trace_step(spec, slots, device) for slots in (2, more))
-        self.per_slot = (several.peak - two.peak) / (more - 2)
-        self.base = two.peak - 2 * self.per_slot
-        self.copies = parameter_copies(spec) * 4 * two.parameters
+        few, many = (0, expected) if 2 < expected <= TRACED_SLOTS else (2, 4)
+        trace, least = trace_step(spec, many, device), trace_step(spec, few, device).peak if few else 0
+        self.per_slot = (trace.peak - least) / (many - few)
+        self.base = least - few * self.per_slot
+        self.copies = parameter_copies(spec) * 4 * trace.parameters
         self.draw = max(_draw_bytes(task, spec) for task in tasks)
 
     def __call__(self, slots: int) -> float:

@@ -24,12 +24,14 @@ from assay.description import in_one_line
 from assay.lab.checkpoint import without_prefix
 from assay.lab.cuda_graphs import GraphedFunction, wait_for_device
 from assay.lab.data import BatchBuffer
+from assay.lab.evaluate import answers_in_parallel
 from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import RoundReport
 from assay.lab.member_state import MemberState, SavedState
 from assay.lab.numerics import numerics
 from assay.lab.pace import Pace
 from assay.lab.precompile import compile_kernels
+from assay.lab.replays import Replays
 from assay.lab.slot_modules import SingleModule, SlotModules, StackedModules
 from assay.lab.slots import Slots, is_fused
 from assay.lab.stacking import Layout, SumOfLosses, build_module, frozen, member_losses, trainable
@@ -93,6 +95,8 @@ class Population:
         self.draws = [GraphedFunction(partial(self._draw, number)) for number in range(len(tasks))]
         self.why_not_compiled = self._compile() if self.training.compile else ""
         self.why_not_captured = self._capture()
+        # Only then does the module stay the same for all members.
+        self.replays = None if self.why_not_captured else Replays(partial(answers_in_parallel, template))
 
     def _compile(self) -> str:
         """Compile loss, gradient and update while every slot is empty; returns why that failed, or an empty string."""

@@ -10,8 +10,9 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from assay.lab.cuda_graphs import wait_for_device
-from assay.lab.evaluate import OnRows, predict_sets, to_host
+from assay.lab.evaluate import predict_sets, to_host
 from assay.lab.locks import one_at_a_time
+from assay.lab.replays import Replays
 from assay.record import ProbeScore, Probing
 from assay.spec import RunSpec
 from assay.tasks.probes import VERSION, Probe
@@ -39,10 +40,10 @@ def probes_of(spec: RunSpec, device: torch.device) -> dict[str, Batch]:
 
 
 @torch.no_grad()
-def probe(model: nn.Module, spec: RunSpec, device: torch.device, on_rows: OnRows = lambda _: None) -> Probing:
+def probe(model: nn.Module, spec: RunSpec, device: torch.device, replays: Replays | None = None) -> Probing:
     """The score of a model on every probe of its task."""
     start, batches = time.perf_counter(), probes_of(spec, device)
-    answers = predict_sets(model, [batch.inputs for batch in batches.values()], on_rows)
+    answers = predict_sets(model, [batch.inputs for batch in batches.values()], replays=replays)
     wrong = [_shortest_wrong(spec.task, *pair) for pair in zip(batches.values(), answers, strict=True)]
     scores = [
         _score(spec.task, name, len(batch.inputs), numbers.tolist())

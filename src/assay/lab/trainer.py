@@ -22,6 +22,7 @@ from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import Member, Progress, StopReason
 from assay.lab.member_state import MemberState
 from assay.lab.population import Population, build_population
+from assay.lab.replays import Replays
 from assay.lab.shrinking import rebuild_seconds, shrinking_pays
 from assay.lab.stacking import why_unmappable
 from assay.lab.status import Status, group_status
@@ -32,8 +33,8 @@ from assay.spec import RunSpec
 class Callbacks:
     """The functions that a trainer calls."""
 
-    # The module is the member's until this returns; the last argument gives its further states, one after the other.
-    on_end: Callable[[Member, StopReason, nn.Module, Callable[[], Iterator[NamedState]]], None]
+    # The state's module is the member's until this returns; the last argument gives further states, one by one.
+    on_end: Callable[[Member, StopReason, NamedState, Callable[[], Iterator[NamedState]]], None]
     on_failure: Callable[[Member, BaseException], None]
     on_status: Callable[[Status], None] = lambda _: None
     poll: Callable[[], None] = lambda: None  # called often; raises KeyboardInterrupt to stop everything
@@ -41,11 +42,12 @@ class Callbacks:
 
 
 class NamedState(NamedTuple):
-    """A further state of a member, as a module that is the member's until the next state is asked for."""
+    """A state of a member, as a module that is the member's until the next state is asked for."""
 
-    name: str
+    name: str  # `own`: that which the spec says to test
     step: int
     module: nn.Module
+    replays: Replays | None = None  # for its tests
 
 
 class PopulationError(Exception):
@@ -182,9 +184,10 @@ class GroupTrainer:
             for name in member.spec.testing.states:
                 if name in saved and not (name == "averaged" and reason == "diverged"):
                     population.restore(slot, saved[name])
-                    yield NamedState(name, saved[name].step, population.module(slot))
+                    yield NamedState(name, saved[name].step, population.module(slot), population.replays)
 
-        self.callbacks.on_end(member, reason, population.module(slot), states)
+        own = NamedState("own", member.step, population.module(slot), population.replays)
+        self.callbacks.on_end(member, reason, own, states)
         self.ended[reason] += 1
         del self.members_by_slot[slot]
         population.vacate(slot)
