@@ -279,13 +279,11 @@ def begun(path: str | None, now: Row) -> Row:
     return {name: left[name] for name in ("rows", "cold_start_s", "command") if name in left}
 
 
-def cases(arguments: argparse.Namespace) -> list[Case]:
-    cuda, models = arguments.device == "cuda", list(arguments.models or SEVEN)
-    every = [*small_cases(models, cuda)]
+def every_case(models: list[str], cuda: bool) -> list[Case]:
+    cases = [*small_cases(models, cuda)]
     if cuda:
-        every += [*large_cases(), *(Case(model, 64, 50, compiled_tf32=True) for model in models)]
-    chosen = [case for case in every if case.part in arguments.only and (not arguments.models or case.model in models)]
-    return sorted(chosen, key=_priority)
+        cases += [*large_cases(), *(Case(model, 64, 50, compiled_tf32=True) for model in models)]
+    return sorted(cases, key=_priority)
 
 
 def _priority(case: Case) -> int:
@@ -311,8 +309,10 @@ def main() -> None:
     record |= {"rows": []} | begun(arguments.json, record)
     names = tuple(asdict(Case("", 1, 1)))
     measured = {tuple(row[name] for name in names) for row in record["rows"]}
-    every_case = cases(arguments)
-    todo = [case for case in every_case if astuple(case) not in measured]
+    cuda, models = device.type == "cuda", list(arguments.models or SEVEN)
+    cases, whole = every_case(models, cuda), len(every_case(list(SEVEN), cuda))
+    chosen = [case for case in cases if case.part in arguments.only and (not arguments.models or case.model in models)]
+    todo = [case for case in chosen if astuple(case) not in measured]
     columns = (TextColumn("{task.description}"), *Progress.get_default_columns()[1:])
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("measuring", total=len(todo))
@@ -326,7 +326,7 @@ def main() -> None:
                 except Exception as error:
                     record["rows"].append(asdict(case) | {"part": case.part, "failed": in_one_line(error)})
                 gc.collect()
-            record["missing"] = len(every_case) - len(record["rows"])
+            record["missing"] = whole - len(record["rows"])
             if arguments.json:
                 Path(arguments.json).write_text(json.dumps(record, indent=1))
             bar.advance(task)

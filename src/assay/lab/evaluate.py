@@ -26,7 +26,7 @@ from assay.tasks.task import IGNORE, PAD
 # Tokens per forward pass; for a model that may hold a number for every pair of tokens, pairs of tokens.
 CHUNK_TOKENS = {"cpu": 1 << 15, "cuda": 1 << 18}
 CHUNK_PAIRS = {"cpu": 1 << 23, "cuda": 1 << 26}
-BYTES_OF_A_NUMBER = 2048  # of all memory for each number of a layer's output; a pass uses a few percent of it
+BYTES_OF_A_NUMBER = 8192  # of all memory for each number of a layer's output; a pass uses about a percent of it
 COLLAPSED = 0.999  # the share of one answer from which a model counts as collapsed
 
 OnRows = Callable[[int], None]  # receives the number of rows that have just been tested
