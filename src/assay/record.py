@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -114,6 +114,7 @@ class OtherState(Part):
     first_failing_length: int | None = None
     first_perfect: int | None = None
     probing: Probing | None = None
+    weights_sha256: str = ""  # of its weights, if they were kept
 
     def score(self, bin_: str) -> Score | None:
         return next((score for score in self.scores if score.bin == bin_), None)
@@ -187,21 +188,32 @@ class Record(Description):
     ended: str = ""
 
     @cached_property
-    def weights(self) -> bytes | None:
-        """The tested state of the model, until the record is stored; not part of the record's data."""
-        return None
+    def weights(self) -> Mapping[str, bytes]:
+        """The weights that are kept, until the record is stored: those of the tested state under the empty name.
+
+        They are not part of the record's data.
+        """
+        return {}
 
     @cached_property
     def origin(self) -> Path | None:
         """The store from which the record was read."""
         return None
 
-    def with_weights(self, weights: bytes | None) -> Record:
-        """The same record, with the weights that are to be stored beside it."""
-        digest = hashlib.sha256(weights).hexdigest() if weights is not None else ""
-        copy = self.model_copy(update={"weights_sha256": digest})
+    def with_weights(self, weights: Mapping[str, bytes]) -> Record:
+        """The same record, with the weights that are to be stored beside it, by state as in `weights`."""
+        hashes = {state: hashlib.sha256(data).hexdigest() for state, data in weights.items()}
+        states = (s.model_copy(update={"weights_sha256": hashes.get(s.name, "")}) for s in self.states)
+        copy = self.model_copy(update={"weights_sha256": hashes.get("", ""), "states": tuple(states)})
         copy.__dict__["weights"] = weights
         return copy
+
+    def weights_hash(self, state: str = "") -> str:
+        """The SHA-256 of the weights that were kept of a state, by default of the tested one; empty without any."""
+        if not state:
+            return self.weights_sha256
+        other = self.state(state)
+        return other.weights_sha256 if other else ""
 
     def plain(self) -> dict[str, Any]:
         return super(Record, self.whole()).plain()

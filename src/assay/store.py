@@ -76,12 +76,14 @@ class Store:
     def add(self, *records: Record) -> None:
         """Write records as one segment, after their weights; all is on disk when this returns."""
         for record in records:
-            weights = self.path / "weights" / f"{record.digest}.safetensors"
-            if record.weights is not None:
-                write_synced(weights, record.weights)
-            elif record.origin is None and record.finished:  # a new run, not a new result of a stored one
-                weights.unlink(missing_ok=True)
-            record.__dict__ |= {"weights": None, "origin": self.path}
+            folder, names = self.path / "weights", {s: weights_name(record.digest, s) for s in record.weights}
+            new = {folder / f"{name}.safetensors": record.weights[state] for state, name in names.items()}
+            for path, weights in new.items():
+                write_synced(path, weights)
+            if record.origin is None and record.finished:  # a new run, not a new result of a stored one
+                for old in {*folder.glob(f"{record.digest}*.safetensors")} - {*new}:
+                    old.unlink(missing_ok=True)
+            record.__dict__ |= {"weights": {}, "origin": self.path}
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         name = f"{now}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
         write_synced(self.path / "segments" / name, write_lines(records))
@@ -121,13 +123,17 @@ class Store:
         known = ", ".join(f"{record.digest[:8]} ({record.model} on {record.task})" for record in records[:3])
         raise BadInput(f"{self.path} has no run with a digest that begins with {digest}; it has {known or 'no runs'}")
 
-    def weights_file(self, digest: str) -> Path | None:
-        """The file with the weights of a run, which may hold those of others too; None if they were not kept."""
+    def weights_file(self, digest: str, state: str = "") -> Path | None:
+        """The file with the weights of a run, which may hold those of others too; None if they were not kept.
+
+        `state` names a further state of the run; without it, they are those of the tested one.
+        """
+        name = weights_name(digest, state)
         if self.path.is_dir():
-            single = self.path / "weights" / f"{digest}.safetensors"
+            single = self.path / "weights" / f"{name}.safetensors"
             return single if single.is_file() else None
         packed = weights_beside(self.path)
-        return packed if packed.is_file() and f'"{digest}/'.encode() in _safetensors_header(packed) else None
+        return packed if packed.is_file() and f'"{name}/'.encode() in _safetensors_header(packed) else None
 
     def pack(self, path: Path | str) -> int:
         """Write one compact file with the same bytes for the same records; returns the number of records."""
@@ -182,6 +188,15 @@ def no_garbage_collection() -> Iterator[None]:
 def _safetensors_header(path: Path) -> bytes:
     with open(path, "rb") as file:
         return file.read(int.from_bytes(file.read(8), "little"))
+
+
+def weights_name(digest: str, state: str = "") -> str:
+    """What the weights of a run's state are called, in a store and in a packed file.
+
+    >>> weights_name("3f2a"), weights_name("3f2a", "watched")
+    ('3f2a', '3f2a.watched')
+    """
+    return f"{digest}.{state}" if state else digest
 
 
 def weights_beside(packed: Path) -> Path:

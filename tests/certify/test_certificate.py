@@ -219,7 +219,7 @@ def small_store(path: Path) -> Record:
     spec = run_spec("parity", "gru", model_options={"width": 2}, training={"lengths": (2, 6)}, testing=testing)
     module = spec.model.build(*spec.task.shape, Rng.seeded(0, "initial"))
     record = Record(digest=spec.digest, spec=spec.plain(), verdict="solved", stopped="solved")
-    Store.create(path).add(record.with_weights(serialize(module)))
+    Store.create(path).add(record.with_weights({"": serialize(module)}))
     return record
 
 
@@ -243,7 +243,7 @@ def test_a_shorter_search_does_not_replace_a_longer_one(tmp_path: Path, capsys: 
     with torch.no_grad():
         module.read_out.bias.copy_(torch.tensor([-9.0, 9.0]))  # every answer is 1, and right
     record = Record(digest=spec.digest, spec=spec.plain(), verdict="solved", stopped="solved")
-    Store.create(store).add(record.with_weights(serialize(module)))
+    Store.create(store).add(record.with_weights({"": serialize(module)}))
     arguments = ["certify", str(store), "--method", "exhaustive", "--states"]
     for states, length, note in (
         ("1000", 9, ""),
@@ -333,7 +333,7 @@ def test_runs_that_cannot_be_certified_are_left_out_of_a_store(tmp_path: Path, c
     spec = run_spec("dyck-1", "gru", model_options={"width": 2})
     module = spec.model.build(*spec.task.shape, Rng.seeded(0))
     counter = Record(digest=spec.digest, spec=spec.plain(), verdict="solved", stopped="solved")
-    Store.open(tmp_path / "store").add(counter.with_weights(serialize(module)))
+    Store.open(tmp_path / "store").add(counter.with_weights({"": serialize(module)}))
     app(["certify", str(tmp_path / "store"), "--method", "exhaustive", "--json"], standalone_mode=False)
     printed = capsys.readouterr()
     assert [found["task"] for found in json.loads(printed.out)["certified"]] == ["parity"]

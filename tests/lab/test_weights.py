@@ -10,14 +10,14 @@ import torch
 from assay import load_model
 from assay.description import BadInput
 from assay.lab.carry_out import carry_out, local_engine
-from assay.lab.evaluate import logits_of
+from assay.lab.evaluate import evaluate, logits_of
 from assay.lab.execute import execute
 from assay.lab.plan import Plan
 from assay.lab.reprobing import probe_again, probed_runs
-from assay.lab.weights import Kept, is_kept, pack_weights
+from assay.lab.weights import Kept, is_kept, is_state_kept, pack_weights
 from assay.models import MODELS
 from assay.models.skeleton import Foreign
-from assay.record import Record, Verdict
+from assay.record import OtherState, Record, Verdict
 from assay.spec import RunSpec, run_spec
 from assay.store import Store, weights_beside
 
@@ -160,3 +160,37 @@ def test_weights_of_another_run_are_refused(tmp_path: Path):
     with pytest.raises(BadInput, match="are not those of the run"):
         load_model(store.select([records[0].digest])[0])
     assert load_model(store.select([records[1].digest])[0])
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_weights_of_further_states_are_kept_beside_those_of_the_tested_one(tmp_path: Path, jobs: int):
+    """The watched state of a run that stopped before it; its weights answer as they did when they were scored."""
+    testing = {"rows": 16, "bins": BINS, "states": ["best", "watched"], "watch_every": 1}
+    training = {"steps": 40, "lengths": [2, 6], "validate_every": 4, "lr": 0.05}
+    spec = run_spec("parity", "gru", training=training, testing=testing)
+    store = Store.create(tmp_path / "store")
+    plan = Plan([spec], [], CPU, jobs, weights="all")
+    carry_out(plan, store, local_engine(plan, store))
+    (record,) = store.records()
+    names = {path.name for path in (store.path / "weights").iterdir()}
+    assert names == {f"{spec.digest}{state}.safetensors" for state in ("", ".best", ".watched")}
+    packed = tmp_path / "packed.jsonl.xz"
+    store.pack(packed)
+    assert pack_weights([record], weights_beside(packed)) == 1
+    (again,) = Store.open(packed).records()
+    for state in record.states:
+        model = load_model(again, state=state.name)
+        scores, _ = evaluate(model, spec, CPU)
+        assert [score.sequences for score in scores] == [score.sequences for score in state.scores]
+    changed = record.model_copy(update={"states": (record.states[0].model_copy(update={"weights_sha256": "0"}),)})
+    with pytest.raises(BadInput, match="are not those of the run"):
+        load_model(changed, store.path, record.states[0].name)
+
+
+def test_a_watched_state_that_was_perfect_is_kept_even_if_the_run_was_not():
+    states = [
+        OtherState(name="watched", step=4, verdict="partly solved", scores=(), first_perfect=perfect)
+        for perfect in (4, None)
+    ]
+    assert [is_state_kept("solved", state) for state in states] == [True, False]
+    assert not is_state_kept("none", states[0])

@@ -29,7 +29,7 @@ from assay.lab.probing import probe
 from assay.lab.provenance import provenance
 from assay.lab.status import EvaluationStatus, Status
 from assay.lab.trainer import Callbacks, GroupTrainer, NamedState
-from assay.lab.weights import Kept, is_kept, serialize
+from assay.lab.weights import Kept, is_kept, is_state_kept, serialize
 from assay.models.causal import Causal, state_bits
 from assay.record import OtherState, Record
 from assay.spec import RunSpec
@@ -95,8 +95,12 @@ def execute_group(
         try:
             with _for_testing(spec, device):
                 results = _results(member, reason, own, device, on_progress)
-                tensors = serialize(own.module) if is_kept(weights, results["verdict"]) else None
-                states = tuple(_test_state(member, state, device, on_progress) for state in further_states())
+                tensors = {"": serialize(own.module)} if is_kept(weights, results["verdict"]) else {}
+                states = list[OtherState]()
+                for state in further_states():
+                    states.append(_test_state(member, state, device, on_progress))
+                    if is_state_kept(weights, states[-1]):
+                        tensors[state.name] = serialize(state.module)
         except torch.OutOfMemoryError:
             raise
         except CallbackError as callback:  # not an error of the model
@@ -104,7 +108,7 @@ def execute_group(
         except Exception as error:
             fail(member, error)
             return
-        add(Record(**_description(member), **origin, **results, states=states).with_weights(tensors))
+        add(Record(**_description(member), **origin, **results, states=tuple(states)).with_weights(tensors))
 
     def fail(member: Member, error: BaseException) -> None:
         if raise_errors:
@@ -131,7 +135,7 @@ def tested_record(spec: RunSpec, module: nn.Module, steps: int, seconds: float, 
     member = Member(spec, step=steps, seconds=seconds)
     own = NamedState("own", steps, module)
     results = _results(member, "steps", own, device, lambda tested, total: None)
-    return Record(**_description(member), **provenance(device), **results).with_weights(serialize(module))
+    return Record(**_description(member), **provenance(device), **results).with_weights({"": serialize(module)})
 
 
 def failure_record(member: Member, error: str, device: torch.device, traceback: str = "") -> Record:

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from assay.description import BadInput, suggestion
 from assay.lab.stacking import build_module
-from assay.record import Record, Verdict
+from assay.record import OtherState, Record, Verdict
 from assay.spec import RunSpec
-from assay.store import Store, write_synced
+from assay.store import Store, weights_name, write_synced
 
 Kept = Literal["all", "solved", "none"]
 RIGHT_ON_RANDOM = ("solved", "refuted")  # the verdicts of runs that are right on every random test input
@@ -35,19 +35,24 @@ def is_kept(kept: Kept, verdict: Verdict) -> bool:
     return tested and (kept == "all" or (kept == "solved" and verdict in RIGHT_ON_RANDOM))
 
 
+def is_state_kept(kept: Kept, state: OtherState) -> bool:
+    """Whether the weights of a further state are kept: also those that the published rule would report as solved."""
+    return is_kept(kept, state.verdict) or (kept == "solved" and state.first_perfect is not None)
+
+
 def serialize(module: nn.Module) -> bytes:
     """The parameters and buffers of a module; what its constructor derives from the seed is built again."""
     tensors = {name: x.detach().cpu().contiguous().clone() for name, x in module.state_dict().items()}
     return save(tensors, METADATA)
 
 
-def load_model(record: Record, store: Path | str | None = None) -> nn.Module:
-    """The model of a run as it was tested, on the CPU and in evaluation mode.
+def load_model(record: Record, store: Path | str | None = None, state: str = "") -> nn.Module:
+    """The model of a run as it was tested, or in a further state, on the CPU and in evaluation mode.
 
     The weights are read from `store`, by default from the store that the record came from.
     """
     module = build_module(RunSpec(**record.spec), torch.device("cpu"))
-    load_tensors(module, tensors_of(record, store), record.model)
+    load_tensors(module, tensors_of(record, store, state), record.model)
     return module.eval()
 
 
@@ -60,17 +65,17 @@ def load_tensors(module: nn.Module, tensors: dict[str, Tensor], model: str) -> N
         raise BadInput(f"the weights are not those of {model}: {difference}") from None
 
 
-def tensors_of(record: Record, store: Path | str | None = None) -> dict[str, Tensor]:
-    """The weights of a run by name."""
-    if record.weights is not None:
-        return load(record.weights)
-    where = Path(store) if store else record.origin
-    path = Store.open(where).weights_file(record.digest) if where else None
-    tensors = _read(path, f"{record.digest}/" if path and path.stem != record.digest else "") if path else {}
+def tensors_of(record: Record, store: Path | str | None = None, state: str = "") -> dict[str, Tensor]:
+    """The weights of a run by name, in its tested state or a further one."""
+    if state in record.weights:
+        return load(record.weights[state])
+    where, name = Path(store) if store else record.origin, weights_name(record.digest, state)
+    path = Store.open(where).weights_file(record.digest, state) if where else None
+    tensors = _read(path, f"{name}/" if path and path.stem != name else "") if path else {}
     if not tensors:
-        name = f"{record.model} on {record.task}, seed {record.seed}"
-        raise BadInput(f"there are no weights of {name} ({record.digest}); run it with --weights all --again")
-    if record.weights_sha256 not in ("", hashlib.sha256(save(tensors, METADATA)).hexdigest()):
+        of = f"{record.model} on {record.task}, seed {record.seed}" + (f", {state} state" if state else "")
+        raise BadInput(f"there are no weights of {of} ({record.digest}); run it with --weights all --again")
+    if record.weights_hash(state) not in ("", hashlib.sha256(save(tensors, METADATA)).hexdigest()):
         raise BadInput(f"the weights in {path} are not those of the run {record.digest}; run it with --again")
     return tensors
 
@@ -89,8 +94,11 @@ def pack_weights(records: Iterable[Record], path: Path) -> int:
     """Write the weights of records that have some into one file, with the same bytes for the same weights."""
     tensors, count = dict[str, Tensor](), 0
     for record in sorted(records, key=lambda record: record.digest):
-        if record.origin and Store.open(record.origin).weights_file(record.digest):
-            tensors |= {f"{record.digest}/{name}": x for name, x in tensors_of(record).items()}
-            count += 1
+        states = ("", *(state.name for state in record.states))
+        kept = [s for s in states if record.origin and Store.open(record.origin).weights_file(record.digest, s)]
+        for state in kept:
+            prefix = weights_name(record.digest, state)
+            tensors |= {f"{prefix}/{name}": x for name, x in tensors_of(record, state=state).items()}
+        count += bool(kept)
     write_synced(path, save(tensors, METADATA))
     return count

@@ -130,8 +130,7 @@ class Worker:
         match message["type"]:
             case "record":
                 record = Record(**message["record"])
-                if message["weights"]:
-                    record = record.with_weights(self.pipe.recv_bytes())
+                record = record.with_weights({state: self.pipe.recv_bytes() for state in message["weights"]})
                 self.waiting = True
                 on_event(Event(self.number, record=record))
                 self.remaining.pop(record.digest, None)
@@ -200,9 +199,9 @@ def _work(pipe: Connection, device_name: str, store: str, checkpoint_interval: f
     """The main function of a worker process."""
 
     def on_record(record: Record) -> None:
-        _send(pipe, {"type": "record", "record": record.plain(), "weights": record.weights is not None})
-        if record.weights is not None:
-            pipe.send_bytes(record.weights)
+        _send(pipe, {"type": "record", "record": record.plain(), "weights": list(record.weights)})
+        for weights in record.weights.values():
+            pipe.send_bytes(weights)
         try:
             pipe.recv_bytes()  # the parent has stored it
         except EOFError:
