@@ -71,3 +71,21 @@ def test_the_forecast_grows_with_steps_and_looks(monkeypatch: pytest.MonkeyPatch
     ((name, count, steps, minutes),) = forecast.table({"both": [run, half]}, speeds)
     assert (name, count, steps) == ("both", 2, 141_000)
     assert minutes == pytest.approx(1.5 * whole / 60)
+
+
+def test_every_quotation_stands_in_what_we_have_of_the_paper():
+    text = " ".join((Path(__file__).parents[1] / "docs" / "papers" / "irie2023.md").read_text().split())
+    quoted = [finding for finding in STUDY.findings if finding.quote]
+    assert len(quoted) == 5
+    assert all(finding.quote in text for finding in quoted)
+    assert all(finding.source.startswith("baseline") for finding in STUDY.findings if not finding.quote)
+
+
+def test_every_variant_is_a_configuration_of_its_model_and_every_contested_change_was_planned():
+    replication = STUDY.replication
+    assert replication
+    named = [name for names in replication.configurations.values() for name in names]
+    assert sorted(named) == sorted(STUDY.variants)
+    for change in replication.changes:
+        for model, task in replication.contested:
+            assert any(run.task.kind == task for run in STUDY.variants[model + change.suffix])

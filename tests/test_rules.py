@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from assay.analysis.rules import SHARES, Seeds, chosen_by_validation, extrapolation, learned, reached
+from assay.analysis.rules import (
+    SHARES,
+    Seeds,
+    by_two_rules,
+    chosen_by_validation,
+    extrapolation,
+    judged,
+    learned,
+    reached,
+)
+from assay.findings import Expectation, Finding
 from assay.record import OtherState, Point, ProbeScore, Probing, Record, Score
 from assay.spec import run_spec
 
@@ -28,7 +40,7 @@ def record(
         OtherState(
             name=name,
             step=50,
-            verdict="censored",
+            verdict="solved" if min(shares) == 1 else "censored",
             scores=tuple(score(i, share) for i, share in enumerate(shares)),
             first_perfect=50 if name == "watched" and shares[:2] == (1.0, 1.0) else None,
         )
@@ -58,11 +70,13 @@ def test_a_model_reaches_what_its_best_watched_state_does():
     ]
     best = reached(runs)
     assert best
-    assert (best.record.seed, best.accuracy, best.perfect, best.runs) == (0, 0.6, 0, 2), "the mean of both bins decides"
+    assert (best.record.seed, best.accuracy(), best.perfect, best.runs) == (0, 0.6, 0, 2), (
+        "the mean of both bins decides"
+    )
     diverged = record(3, watched=(1.0, 1.0))
     best = reached([*runs, diverged])
     assert best
-    assert (best.record, best.accuracy, best.perfect) == (diverged, 1.0, 1), "a run that diverged later counts"
+    assert (best.record, best.accuracy(), best.perfect) == (diverged, 1.0, 1), "a run that diverged later counts"
 
 
 @pytest.mark.parametrize(
@@ -96,11 +110,54 @@ def test_extrapolation_is_of_the_seeds_that_are_right_in_the_first_two_bins():
     assert (result.learned, result.longer, result.probed, result.shortest_wrong) == (3, 2, 1, "aab")
 
 
-def test_mean_validation_chooses_the_rate_and_of_equal_ones_the_lower():
-    fast = [record(seed, 1.0, 1.0, valid=valid, lr=1e-2) for seed, valid in enumerate((1.0, 0.0))]
-    slow = [record(seed, 0.0, 0.0, valid=0.6, lr=1e-3) for seed in (1, 0)]
+def validated(lr: float, *checks: tuple[float, ...]) -> list[Record]:
+    """A setting: for each seed, its validation at one check after the other."""
+    return [
+        record(seed, 1.0, 1.0, lr=lr).model_copy(
+            update={"curve": tuple(Point(step=i, loss=0, sequences={"Val0": v}, answers={}) for i, v in enumerate(row))}
+        )
+        for seed, row in enumerate(checks)
+    ]
+
+
+def test_mean_validation_at_the_best_check_chooses_the_rate():
+    fast, slow = validated(1e-2, (1.0, 0.2), (0.0, 0.0)), validated(1e-3, (0.6, 0.0), (0.6, 0.0))
     assert [r.rate for r in chosen_by_validation([fast, slow])] == [1e-3, 1e-3], "one solved seed does not outweigh two"
-    assert [r.seed for r in chosen_by_validation([fast, slow])] == [0, 1]
-    same = [record(seed, 1.0, 1.0, valid=0.6, lr=3e-3) for seed in (0, 1)]
-    assert chosen_by_validation([same, slow])[0].rate == 1e-3
+    assert [r.seed for r in chosen_by_validation([list(reversed(slow)), fast])] == [0, 1]
+    sooner = validated(3e-3, (0.6, 0.6), (0.6, 0.0))
+    assert chosen_by_validation([slow, sooner])[0].rate == 3e-3, "what learns sooner and loses less"
+    assert chosen_by_validation([validated(3e-3, (0.6, 0.0), (0.6, 0.0)), slow])[0].rate == 1e-3
     assert chosen_by_validation([]) == ()
+
+
+def test_a_finding_is_judged_by_both_rules():
+    digests = {
+        "gru": {"parity": [f"{seed}" for seed in range(8)]},
+        "gru, wide": {"parity": ["w"]},
+        "elman": {"parity": ["e"]},
+    }
+    runs = [
+        record(seed, 1.0, 0.5, best=(1.0, 1.0), watched=(1.0, 0.9)).model_copy(update={"digest": f"{seed}"})
+        for seed in range(8)
+    ]
+    wide = record(0, 0.0, 0.0, watched=(1.0, 1.0)).model_copy(update={"digest": "w", "parameters": 5})
+    wider = {"gru": ("gru", "gru, wide")}
+    learns = Expectation(variant="gru", task="parity", outcome="learns")
+    fails = Expectation(variant="elman", task="parity", outcome="fails")
+    finding = Finding(name="f", says="They do.", source="p. 1", expects=(learns, fails))
+
+    def result(configurations: Mapping[str, tuple[str, ...]], *records: Record) -> tuple[list[bool | None], ...]:
+        (one,) = judged([finding], by_two_rules(digests, configurations, records))
+        return one.reachable, one.reliable, one.extrapolates
+
+    assert result({}, *runs) == ([False, None], [True, None], [True]), "eight of eight in their best state"
+    assert result(wider, *runs, wide) == ([True, None], [True, None], [True]), (
+        "a configuration reaches what the first did not"
+    )
+    assert result({}, *runs[:7]) == ([False, None], [None, None], [None]), "ours waits for all runs, reaching does not"
+    bad = record(0, 0.5, 0.0, watched=(0.9, 0.1)).model_copy(update={"digest": "e"})
+    assert result({}, bad) == ([None, True], [None, None], [None]), "one seed decides nothing"
+    cell = by_two_rules(digests, wider, [*runs, wide])["gru", "parity"]
+    assert cell.reached
+    assert (cell.reached.record.digest, cell.reached.runs) == ("w", 9)
+    assert (cell.accuracy(1), cell.accuracy(1, "last")) == (1.0, 0.5)

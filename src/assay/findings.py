@@ -39,6 +39,7 @@ class Expectation(Description):
 class Finding(Description):
     """An empirical statement of the paper that a study repeats, or one `asked_here`.
 
+    `quote` is the paper's own sentence, without which a finding does not count as the paper's in a replication.
     `differs` explains the difference where the records do not support the statement.
     """
 
@@ -46,6 +47,7 @@ class Finding(Description):
     name: str
     says: str
     source: str
+    quote: str = ""
     asked_here: bool = False
     expects: tuple[Expectation, ...]
     differs: str = ""
@@ -58,3 +60,28 @@ class Comparison(NamedTuple):
     says: str
     variants: tuple[str, ...]
     tasks: tuple[str, ...] = ()
+
+
+class Change(NamedTuple):
+    """One step from our protocol towards the published one: which runs speak, and through which of their states.
+
+    Its runs are those of the variants whose names end in `suffix` (as in `delta-net, long`).
+    """
+
+    title: str
+    says: str
+    suffix: str = ""
+    state: Literal["last", "best", "averaged", "watched"] = "last"
+
+
+class Replication(NamedTuple):
+    """What the page of a replication needs beside findings: a study that has one judges them by two rules.
+
+    `configurations` says which variants are sizes, rates and ways of training of one model: by the published rule the
+    best run of any of them speaks. `contested` are the models and tasks that `changes` are shown for.
+    """
+
+    configurations: dict[str, tuple[str, ...]]
+    changes: tuple[Change, ...]
+    contested: tuple[tuple[str, str], ...]
+    protocol: tuple[tuple[str, str, str], ...]  # a choice, as published, and here

@@ -7,18 +7,25 @@ state or in the best one by validation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import mean
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from assay.analysis.cells import wilson
-from assay.analysis.settings import mean_validation
-from assay.record import OtherState, Record, Score
+from assay.analysis.settings import LEARNED, settings
+from assay.findings import Expectation, Finding
+from assay.record import OtherState, Probing, Record, Score, Verdict
 
 Reliability = Literal["learns", "fails", "undecided"]
+State = Literal["last", "best", "averaged", "watched"]
 SHARES = (0.9, 0.95, 0.99, 1.0)  # of right sequences, from which a seed counts as having learned a bin
 HALF = 0.5  # of the seeds: the boundary between learning and failing
+FIRST_BINS = 2  # Bin0 and Bin1, as far as the first paper looked
+
+
+# -- the published rule ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -30,19 +37,25 @@ class Reached:
     perfect: int  # runs without a mistake in both bins
     runs: int
 
-    @property
-    def accuracy(self) -> float:
-        """The share of right sequences in the second bin, or in the only one."""
-        return self.state.scores[:2][-1].sequences
+    def accuracy(self, number: int = 1) -> float:
+        """The share of right sequences in Bin0 or Bin1."""
+        return self.state.scores[number].sequences
 
 
 def reached(records: Iterable[Record]) -> Reached | None:
-    """What is reachable by the published rule; None if no run was watched."""
+    """What is reachable by the published rule; None if no run was watched. Of equal runs the smallest speaks."""
     watched = [(record, state) for record in records if (state := record.state("watched"))]
     if not watched:
         return None
-    record, state = max(watched, key=lambda pair: mean(score.sequences for score in pair[1].scores[:2]))
+
+    def rank(pair: tuple[Record, OtherState]) -> tuple[float, int]:
+        return mean(score.sequences for score in pair[1].scores[:FIRST_BINS]), -pair[0].parameters
+
+    record, state = max(watched, key=rank)
     return Reached(record, state, sum(state.first_perfect is not None for _, state in watched), len(watched))
+
+
+# -- our rule ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -63,21 +76,37 @@ class Seeds:
         return "learns" if low > HALF else "fails" if high < HALF else "undecided"
 
 
-def learned(records: Sequence[Record], share: float, up_to: int = 2, state: Literal["last", "best"] = "last") -> Seeds:
-    """The seeds that are right in at least this share of each of the first bins, in one of their states."""
-    return Seeds(sum(_has_learned(_scores(record, state), share, up_to) for record in records), len(records))
+class Tested(NamedTuple):
+    """The test of one state of a run."""
+
+    scores: Sequence[Score]
+    verdict: Verdict
+    probing: Probing | None
+
+    def learned(self, share: float, up_to: int = FIRST_BINS) -> bool:
+        """Whether at least this share of each of the first bins is right."""
+        return len(self.scores) >= up_to and all(score.sequences >= share for score in self.scores[:up_to])
 
 
-def _scores(record: Record, state: str) -> Sequence[Score]:
-    """The scores of a state; a run that diverged has none, and has learned nothing."""
+def tested(record: Record, state: State) -> Tested:
+    """The test of a state; a run that diverged has no scores, and has learned nothing."""
     if state == "last":
-        return record.scores
+        return Tested(record.scores, record.verdict, record.probing)
     other = record.state(state)
-    return other.scores if other else ()
+    return Tested(other.scores, other.verdict, other.probing) if other else Tested((), record.verdict, None)
 
 
-def _has_learned(scores: Sequence[Score], share: float, up_to: int) -> bool:
-    return len(scores) >= up_to and all(score.sequences >= share for score in scores[:up_to])
+def learned(records: Sequence[Record], share: float, up_to: int = FIRST_BINS, state: State = "last") -> Seeds:
+    """The seeds that are right in at least this share of each of the first bins, in one of their states."""
+    return Seeds(sum(tested(record, state).learned(share, up_to) for record in records), len(records))
+
+
+def accuracy(records: Sequence[Record], number: int, state: State = "last") -> float | None:
+    """The mean share of right sequences in a bin, by its number; a run that was not tested there counts as 0."""
+    if not records:
+        return None
+    scores = [tested(record, state).scores for record in records]
+    return mean(row[number].sequences if number < len(row) else 0.0 for row in scores)
 
 
 @dataclass(frozen=True)
@@ -90,20 +119,115 @@ class Extrapolation:
     shortest_wrong: str  # the shortest wrong probe of any of these seeds
 
 
-def extrapolation(records: Sequence[Record]) -> Extrapolation:
+def extrapolation(records: Sequence[Record], state: State = "last") -> Extrapolation:
     """How far the seeds that are right in the first two bins extrapolate."""
-    right = [record for record in records if _has_learned(record.scores, 1.0, 2)]
-    longer = [record for record in right if _has_learned(record.scores, 1.0, len(record.scores))]
-    probed = [record for record in longer if record.verdict == "solved"]
-    wrong = [record.shortest_wrong for record in right if record.wrong_word]
-    return Extrapolation(len(right), len(longer), len(probed), min(wrong, default=(0, ""))[1])
+    right = [test for record in records if (test := tested(record, state)).learned(1.0)]
+    longer = [test for test in right if test.learned(1.0, len(test.scores))]
+    probes = [test.probing.shortest_wrong for test in right if test.probing]
+    wrong = [(probe.length or 0, probe.word) for probe in probes if probe and probe.word]
+    solved = sum(test.verdict == "solved" for test in longer)
+    return Extrapolation(len(right), len(longer), solved, min(wrong, default=(0, ""))[1])
 
 
-def chosen_by_validation(settings: Iterable[Sequence[Record]]) -> tuple[Record, ...]:
-    """The setting whose seeds have the highest mean accuracy in validation; of equal ones the lower rate."""
+def chosen_by_validation(runs: Iterable[Sequence[Record]]) -> tuple[Record, ...]:
+    """The setting whose seeds have the highest mean validation, each at its best check.
 
-    def rank(records: Sequence[Record]) -> tuple[float, float]:
-        return mean_validation(records), -min(record.rate for record in records)
+    Of equal settings the one with the higher mean over all checks, which learns sooner and loses less; then the lower
+    rate.
+    """
 
-    best = max((group for group in settings if group), key=rank, default=())
+    def rank(records: Sequence[Record]) -> tuple[float, float, float]:
+        checks = [[mean(point.sequences.values()) for point in record.curve] or [0.0] for record in records]
+        return mean(map(max, checks)), mean(map(mean, checks)), -min(record.rate for record in records)
+
+    best = max((group for group in runs if group), key=rank, default=())
     return tuple(sorted(best, key=lambda record: record.seed))
+
+
+# -- both --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TwoRules:
+    """A model on a task, by both rules.
+
+    `reached` is by the published rule, over all configurations of the model. `seeds` are the runs of the setting that
+    validation chose, none until all of its runs have finished; ours counts all of them, here in their best state.
+    """
+
+    variant: str
+    task: str
+    reached: Reached | None
+    seeds: tuple[Record, ...]
+    rates: tuple[float, ...] = ()  # between which validation chose
+
+    @cached_property
+    def reliable(self) -> Seeds:
+        return self.learned(LEARNED)
+
+    def learned(self, share: float, state: State = "best") -> Seeds:
+        return learned(self.seeds, share, state=state)
+
+    def accuracy(self, number: int, state: State = "best") -> float | None:
+        return accuracy(self.seeds, number, state)
+
+    @cached_property
+    def extrapolation(self) -> Extrapolation:
+        return extrapolation(self.seeds, "best")
+
+
+Digests = Mapping[str, Mapping[str, Sequence[str]]]  # of a study's runs, by variant and task
+
+
+def by_two_rules(
+    digests: Digests, configurations: Mapping[str, Sequence[str]], records: Iterable[Record]
+) -> dict[tuple[str, str], TwoRules]:
+    """Every model and task by both rules; `configurations` names the variants that are configurations of a model."""
+    finished = {record.digest: record for record in records if record.finished}
+    cells = {}
+    for variant, tasks in digests.items():
+        for task, names in tasks.items():
+            rivals = [digests[other].get(task, ()) for other in configurations.get(variant, (variant,))]
+            seeds = [finished[name] for name in names if name in finished]
+            cells[variant, task] = TwoRules(
+                variant,
+                task,
+                reached(finished[name] for group in rivals for name in group if name in finished),
+                chosen_by_validation(settings(seeds)) if len(seeds) == len(names) else (),
+                tuple(sorted({record.rate for record in seeds})),
+            )
+    return cells
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A finding by both rules: for each of its expectations whether it is met, or None if that is not known."""
+
+    finding: Finding
+    cells: tuple[tuple[Expectation, TwoRules], ...]
+
+    @property
+    def reachable(self) -> list[bool | None]:
+        """By the published rule: that some run makes no mistake in Bin0 and Bin1; or none does, if it should fail."""
+        return [
+            None if cell.reached is None else (cell.reached.perfect > 0) == (expected.outcome == "learns")
+            for expected, cell in self.cells
+        ]
+
+    @property
+    def reliable(self) -> list[bool | None]:
+        """By ours: that the seeds' interval is above one half; or below it, if the model should fail."""
+        return [
+            None if cell.reliable.verdict == "undecided" else cell.reliable.verdict == expected.outcome
+            for expected, cell in self.cells
+        ]
+
+    @property
+    def extrapolates(self) -> list[bool | None]:
+        """Of the cells that should be learned: that some seed is right in every bin and on every probe."""
+        learning = [cell for expected, cell in self.cells if expected.outcome == "learns"]
+        return [cell.extrapolation.probed > 0 if cell.seeds else None for cell in learning]
+
+
+def judged(findings: Iterable[Finding], cells: Mapping[tuple[str, str], TwoRules]) -> list[Judged]:
+    return [Judged(f, tuple((e, cells[e.variant, e.task]) for e in f.expects)) for f in findings]

@@ -15,7 +15,7 @@ from assay.store import Store
 from assay.studies import RESULTS, Study, study_named
 
 THEORY = "theory"
-PageKind = Literal["study", "paper", "probes", "theory"]
+PageKind = Literal["study", "paper", "probes", "replication", "theory"]
 THEORY_PARTS = {"claims", "precision", "attention", "bits", "depth", "made"}
 
 
@@ -31,6 +31,8 @@ class StudyRecords:
     def kind(self) -> PageKind:
         if self.study.about_probes:
             return "probes"
+        if self.study.replication:
+            return "replication"
         return "paper" if self.study.comparisons else "study"
 
     @property

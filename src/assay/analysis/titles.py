@@ -64,6 +64,15 @@ def task_titles(tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return titles
 
 
+def row_title(variant: str) -> str:
+    """A variant at the head of a row.
+
+    >>> row_title("transformer"), row_title("delta-net, one layer")
+    ('Transformer', 'DeltaNet (one layer)')
+    """
+    return variant_title(variant).removeprefix("the ")
+
+
 def variant_title(variant: str) -> str:
     """A variant in a sentence.
 

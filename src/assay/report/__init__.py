@@ -13,6 +13,7 @@ PAGES: dict[PageKind, str] = {
     "study": "study_page",
     "paper": "paper_page",
     "probes": "probes_page",
+    "replication": "replication_page",
     "theory": "theory_page",
 }
 

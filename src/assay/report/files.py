@@ -27,7 +27,7 @@ def cells_csv(grid: Grid, up_to: str) -> str:
     """Every cell with all its numbers; steps are those of the seeds that have learned up to this bin."""
     rows = [(cell, cell is grid.chosen[pair]) for pair, cells in grid.cells.items() for cell in cells]
     names = bins(cell for cell, _ in rows)
-    return _csv([_cell(cell, is_chosen, names, up_to) for cell, is_chosen in rows])
+    return as_csv([_cell(cell, is_chosen, names, up_to) for cell, is_chosen in rows])
 
 
 def _cell(cell: Cell, is_chosen: bool, names: Sequence[str], up_to: str) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _cell(cell: Cell, is_chosen: bool, names: Sequence[str], up_to: str) -> dict
 
 def findings_csv(judgements: Iterable[Judgement], grid: Grid) -> str:
     """One row for each expectation."""
-    return _csv([_expected(judged, evidence, grid) for judged in judgements for evidence in judged.evidence])
+    return as_csv([_expected(judged, evidence, grid) for judged in judgements for evidence in judged.evidence])
 
 
 def _expected(judged: Judgement, evidence: Evidence, grid: Grid) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _expected(judged: Judgement, evidence: Evidence, grid: Grid) -> dict[str, An
     }
 
 
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()

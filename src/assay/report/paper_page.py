@@ -51,11 +51,11 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
     page.facts([*in_short(judgements, summary), _runs(records, missing)])
     if _begun(grid, summary.comparisons[0]):
         _at_a_glance(page, grid, summary)
-    _tasks(page, summary)
+    tasks_table(page, summary)
     if judgements:
         findings_table(page, judgements, grid, summary)
     _comparisons(page, grid, summary)
-    _cost(page, summary, records)
+    cost(page, summary, records)
     page.facts(
         [
             *provenance(records, missing, NOTE, summary.task_titles),
@@ -85,7 +85,7 @@ def _runs(records: Sequence[Record], missing: int) -> str:
     return f"{len(records):,} of {len(records) + missing:,} runs{failed}, {device_time(records)}."
 
 
-def _tasks(page: Page, summary: StudySummary) -> None:
+def tasks_table(page: Page, summary: StudySummary) -> None:
     rows = []
     for task, setup in summary.tasks.items():
         tested = ", ".join(map(_span, setup.bins))
@@ -299,7 +299,7 @@ def _worst(grid: Grid, variant: str) -> Cell | None:
     return max((cell for pair, cell in grid.pooled.items() if pair[0] == variant), key=badness, default=None)
 
 
-def _cost(page: Page, summary: StudySummary, records: Sequence[Record]) -> None:
+def cost(page: Page, summary: StudySummary, records: Sequence[Record]) -> None:
     by_digest = {record.digest: record for record in records}
     pieces = {name: [by_digest[d] for d in digests if d in by_digest] for name, digests in summary.pieces.items()}
     minutes = device_minutes(pieces)

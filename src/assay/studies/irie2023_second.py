@@ -1,7 +1,8 @@
-"""The runs of the second edition of `irie2023`, in which the published rule and ours judge the same runs.
+"""Which formal languages do linear Transformers and their recurrent and self-referential extensions learn?
 
-Every run is tested in four states: its last, the best by validation, the watched one, which the published rule selects,
-and averaged parameters. The pieces are listed in the order in which they should be run: what answers most comes first.
+Irie et al. 2023 ask this of eight languages. This study repeats their experiment and judges the same runs by two rules.
+By the published rule, accuracy in Bin1 (lengths beyond those of training) stops a run and selects its state, and the
+best run speaks for a model. By ours validation alone decides, Bin1 is only a test, and all seeds count.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from assay.findings import Change, Comparison, Expectation, Finding, Outcome, Replication
 from assay.models import named_model
 from assay.spec import RunSpec, run_spec
-from assay.studies.irie2023_runs import BATCH, DELTA, FAST_WEIGHTS, MODELS, RECURRENT, SRWM, STEPS, UNBOUND
+from assay.studies.irie2023_runs import BATCH, DELTA, FAST_WEIGHTS, LINEAR, MODELS, RECURRENT, SRWM, STEPS, UNBOUND
 from assay.tasks import named_task
 from assay.tasks.task import Task
 
@@ -35,20 +37,31 @@ ONE_STRING_PER_LENGTH = ("an-bn", "an-bn-cn")
 WIDTHS, DEPTHS = (8, 16, 32, 128, 256), (1, 2, 4)  # beside width 64 with two layers, as in the table
 DEFAULTS = {"width": 512, "heads": 8, "layers": 2}  # of the published command line
 SCALES = (0.3, 3.0)
+LONG, ON_PUBLISHED, FALLING = "94,000 steps", "94,000 steps on published strings", "94,000 steps, falling rate"
+ONE_LAYER, DEFAULT_SIZE = "one layer", "published defaults"
 
 
 @dataclass(frozen=True)
 class Block:
-    """The runs of one model, size and way of training on one language: all seeds at each rate."""
+    """The runs of one model, size and way of training on one language: all seeds at each rate.
+
+    Every run is tested in four states: its last, the best by validation, the watched one, which the published rule
+    selects, and averaged parameters. `change` says what differs from the table.
+    """
 
     task: str
     model: str
     steps: int
     rates: tuple[float, ...]
     seeds: int
+    change: str = ""
     task_options: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def variant(self) -> str:
+        return f"{self.model}, {self.change}" if self.change else self.model
 
     def runs(self) -> list[RunSpec]:
         task, model = named_task(self.task, **self.task_options), named_model(self.model, **self.options)
@@ -80,16 +93,25 @@ def _table() -> Iterable[Block]:
     for task, steps in STEPS.items():
         for model in MODELS:
             many = model in FAST_WEIGHTS and task in ("parity", *BRACKETS)
-            yield Block(task, model, steps, RATES, SEEDS if many else FEW_SEEDS, OURS.get(task, {}))
+            yield Block(task, model, steps, RATES, SEEDS if many else FEW_SEEDS, task_options=OURS.get(task, {}))
 
 
 def _long(
-    task_options: dict[str, dict[str, Any]], rates: tuple[float, ...] = LONG_RATES, **training: Any
+    change: str,
+    task_options: dict[str, dict[str, Any]],
+    rates: tuple[float, ...] = LONG_RATES,
+    **training: Any,
 ) -> Iterable[Block]:
     """The contested cells, trained as long as the published code trains."""
     for task in BRACKETS:
         for model in CONTESTED:
-            yield Block(task, model, EPOCHS, rates, FEW_SEEDS, task_options.get(task, {}), training=training)
+            yield Block(task, model, EPOCHS, rates, FEW_SEEDS, change, task_options.get(task, {}), training=training)
+
+
+def _one_layer() -> Iterable[Block]:
+    for model in (LINEAR, DELTA):
+        task = "reset-dyck-1"
+        yield Block(task, model, STEPS[task], RATES, FEW_SEEDS, ONE_LAYER, OURS[task], {"layers": 1})
 
 
 def _sizes() -> Iterable[Block]:
@@ -98,21 +120,31 @@ def _sizes() -> Iterable[Block]:
             for width in WIDTHS:
                 for layers in DEPTHS:
                     size = {"width": width, "layers": layers, "heads": min(4, width // 4)}
-                    yield Block(task, model, min(STEPS[task], 4_000), (1e-3,), 3, options=size)
+                    yield Block(task, model, min(STEPS[task], 4_000), (1e-3,), 3, _size(width, layers), options=size)
+
+
+def _size(width: int, layers: int) -> str:
+    return f"width {width}, {layers} layer{'s' * (layers > 1)}"
 
 
 def _initial_values() -> Iterable[Block]:
     for task in ("parity", "dyck-1", "an-bn"):
         for model in FAST_WEIGHTS:
             for scale in SCALES:
-                yield Block(task, model, min(STEPS[task], 5_000), (1e-3,), FEW_SEEDS, options={"initial_scale": scale})
+                steps, options = min(STEPS[task], 5_000), {"initial_scale": scale}
+                yield Block(task, model, steps, (1e-3,), FEW_SEEDS, _initial(scale), options=options)
+
+
+def _initial(scale: float) -> str:
+    return f"initial values x {scale:g}"
 
 
 def _defaults() -> Iterable[Block]:
     """The published defaults: batches of 64 strings at rate 1e-4, for as many epochs as a study can afford."""
     for task in ("an-bn", "parity", "dyck-1"):
         for model in FAST_WEIGHTS:
-            yield Block(task, model, STEPS[task] // 2, (1e-4,), 1, options=DEFAULTS, training={"batch": 64})
+            steps, batch = STEPS[task] // 2, {"batch": 64}
+            yield Block(task, model, steps, (1e-4,), 1, DEFAULT_SIZE, options=DEFAULTS, training=batch)
 
 
 @dataclass(frozen=True)
@@ -125,11 +157,15 @@ class Part:
 
 published = dict.fromkeys(BRACKETS, PUBLISHED)
 PARTS = {
-    "long": Part("Do the contested cells count when they train as long as the published code?", tuple(_long(OURS))),
-    "published": Part("And on the published strings, a fixed set of 10,000?", tuple(_long(published, fixed=FIXED))),
+    "long": Part("Do the contested cells count when they train as long as published?", tuple(_long(LONG, OURS))),
+    "published": Part(
+        "And on the published strings, a fixed set of 10,000?", tuple(_long(ON_PUBLISHED, published, fixed=FIXED))
+    ),
     "both-rules": Part("What does each rule say of all cells?", tuple(_table())),
+    "one-layer": Part("Does one layer of the delta rule forget?", tuple(_one_layer())),
     "decay": Part(
-        "Does a falling learning rate keep what was learned?", tuple(_long(OURS, (1e-3,), schedule="cosine"))
+        "Does a falling learning rate keep what was learned?",
+        tuple(_long(FALLING, OURS, (1e-3,), schedule="cosine")),
     ),
     "sizes": Part("Does the size decide?", tuple(_sizes())),
     "initial": Part("Do the initial values decide?", tuple(_initial_values())),
@@ -141,12 +177,132 @@ def _runs(blocks: Iterable[Block]) -> list[RunSpec]:
     return [run for block in blocks for run in block.runs()]
 
 
-def _pieces() -> dict[str, Callable[[], list[RunSpec]]]:
-    pieces: dict[str, list[Block]] = {}
-    for name, part in PARTS.items():
-        for block in part.blocks:
-            pieces.setdefault(f"{name}:{block.task}", []).append(block)
-    return {name: partial(_runs, blocks) for name, blocks in pieces.items()}
+def _lazily(named: Iterable[tuple[str, Block]]) -> dict[str, Callable[[], list[RunSpec]]]:
+    blocks: dict[str, list[Block]] = {}
+    for name, block in named:
+        blocks.setdefault(name, []).append(block)
+    return {name: partial(_runs, group) for name, group in blocks.items()}
 
 
-PIECES = _pieces()
+PIECES = _lazily((f"{name}:{block.task}", block) for name, part in PARTS.items() for block in part.blocks)
+VARIANTS = _lazily((block.variant, block) for part in PARTS.values() for block in part.blocks)
+
+# -- what is compared and judged ---------------------------------------------------------------------------------------
+
+
+def _changed(models: Iterable[str], *changes: str) -> tuple[str, ...]:
+    return tuple(f"{model}, {change}" for model in models for change in changes)
+
+
+COMPARISONS = [
+    Comparison("All models and languages", "As published, with two layers of width 64 (LSTMs: 128).", MODELS),
+    Comparison("One layer", "Reset Dyck-1 with a single layer.", _changed((LINEAR, DELTA), ONE_LAYER)),
+    Comparison("Training for longer", "As long as the published code.", _changed(CONTESTED, LONG, FALLING)),
+    Comparison("Published strings", "A fixed set of 10,000 published strings.", _changed(CONTESTED, ON_PUBLISHED)),
+    Comparison(
+        "Size",
+        "At rate 1e-3, for at most 4,000 steps, three seeds.",
+        _changed(CONTESTED, *(_size(width, layers) for width in WIDTHS for layers in DEPTHS)),
+    ),
+    Comparison(
+        "Initial values",
+        "All matrices scaled at the beginning; at rate 1e-3, for at most 5,000 steps.",
+        _changed(FAST_WEIGHTS, *map(_initial, SCALES)),
+    ),
+    Comparison(
+        "Published defaults",
+        "Width 512, 8 heads, batches of 64, rate 1e-4, one seed; half as many steps as in the table.",
+        _changed(FAST_WEIGHTS, DEFAULT_SIZE),
+    ),
+]
+
+
+def expect(outcome: Outcome, variants: Iterable[str], *languages: str) -> tuple[Expectation, ...]:
+    return tuple(Expectation(task=task, variant=variant, outcome=outcome) for variant in variants for task in languages)
+
+
+BASELINE = "baseline"
+FINDINGS = [
+    Finding(
+        name="the linear Transformer",
+        says="The linear Transformer fails on parity and (aa)*, and counts.",
+        quote="Standard LTs struggle with parity and (aa)* tasks but succeed on counter languages",
+        source="key results",
+        expects=expect("fails", (LINEAR,), "parity", "even-a") + expect("learns", (LINEAR,), *COUNTERS),
+    ),
+    Finding(
+        name="recurrence and self-reference",
+        says="Recurrent delta and SRWM solve parity, (aa)* and reset Dyck-1, and generalise.",
+        quote="both the recurrent (Recurrent Delta) and self-referential (SRWM) extensions successfully solve and "
+        "generalise on these tasks",
+        source="Section 4.2",
+        expects=expect("learns", (RECURRENT, SRWM), "parity", "even-a", "reset-dyck-1"),
+    ),
+    Finding(
+        name="counting",
+        says="The linear Transformer and all its variants count.",
+        quote="We also confirm that all LT variants can learn representative counter languages that the original "
+        "Transformer can learn",
+        source="Section 4.2",
+        expects=expect("learns", FAST_WEIGHTS, *COUNTERS),
+    ),
+    Finding(
+        name="forgetting",
+        says="With the delta rule a model learns reset Dyck-1, without it, it does not.",
+        quote="Delta-rule extension enables explicit forgetting mechanism crucial for reset Dyck-1",
+        source="key results",
+        expects=expect("learns", (DELTA,), "reset-dyck-1") + expect("fails", (LINEAR,), "reset-dyck-1"),
+    ),
+    Finding(
+        name="forgetting in one layer",
+        says="DeltaNet learns reset Dyck-1 with a single layer.",
+        quote="Table 2: Accuracies of single-layer models",
+        source="which shows DeltaNet succeeding on reset Dyck-1",
+        expects=expect("learns", _changed((DELTA,), ONE_LAYER), "reset-dyck-1"),
+    ),
+    Finding(
+        name="the LSTM",
+        says="The LSTM learns all eight languages.",
+        source=BASELINE,
+        expects=expect("learns", ("lstm",), *STEPS),
+    ),
+    Finding(
+        name="the e-LSTM",
+        says="The e-LSTM learns parity, (aa)* and reset Dyck-1.",
+        source=BASELINE,
+        expects=expect("learns", ("e-lstm",), "parity", "even-a", "reset-dyck-1"),
+    ),
+    Finding(
+        name="the Transformer",
+        says="The Transformer fails on parity, (aa)*, (abab)* and reset Dyck-1.",
+        source=f"{BASELINE}, after Bhattamishra et al. 2020",
+        expects=expect("fails", ("transformer",), "parity", "even-a", "abab", "reset-dyck-1"),
+    ),
+]
+
+REPLICATION = Replication(
+    configurations={model: tuple(name for name in VARIANTS if name.split(", ")[0] == model) for model in MODELS},
+    changes=(
+        Change("our rule, last state", "the state in which training ended"),
+        Change("best by validation", "the state with the best validation", state="best"),
+        Change("averaged", "parameters averaged over about a thousand steps", state="averaged"),
+        Change(
+            "chosen by Bin1", "the state with the best Bin0 and Bin1, as the published rule chooses", state="watched"
+        ),
+        Change("94,000 steps", "trained as long as the published code", f", {LONG}", "watched"),
+        Change("falling rate", "the same, with a learning rate that falls to zero", f", {FALLING}", "watched"),
+        Change("published strings", "the same, on a fixed set of published strings", f", {ON_PUBLISHED}", "watched"),
+    ),
+    contested=tuple((model, task) for task in BRACKETS for model in CONTESTED),
+    protocol=(
+        ("size", "not said; the code's defaults are width 512, 8 heads, 2 layers", "width 64, 4 heads, 2 layers"),
+        ("learning rate", "not said; the default is 1e-4", "1e-4 to 1e-2, chosen by validation"),
+        ("batch", "not said; the default is 64", "32 (8 for (aa)* and (abab)*)"),
+        ("steps", "300 epochs: 94,000 steps of 32 strings", "3,000 to 20,000; 94,000 for contested cells"),
+        ("training strings", "a fixed set of 10,000", "drawn afresh; a fixed set for published strings"),
+        ("Dyck-1 and Shuffle-2", "by a grammar; Shuffle-2 well nested", "uniform words; truly interleaved"),
+        ("reset Dyck-1", "exactly one reset", "each token resets with 10 %; long excursions in Bin1"),
+        ("stop and select", "at the first check with 100 % in Bin0 and Bin1", "validation; Bin1 is only a test"),
+        ("report", "the best state, one seed", "all seeds"),
+    ),
+)
