@@ -161,3 +161,6 @@ def test_a_finding_is_judged_by_both_rules():
     assert cell.reached
     assert (cell.reached.record.digest, cell.reached.runs) == ("w", 9)
     assert (cell.accuracy(1), cell.accuracy(1, "last")) == (1.0, 0.5)
+    untested = [record(seed, 1.0, 0.5).model_copy(update={"digest": f"{seed}"}) for seed in range(8)]
+    cell = by_two_rules(digests, {}, untested)["gru", "parity"]
+    assert (cell.state, cell.accuracy(1), cell.reached) == ("last", 0.5, None), "no further state was tested"

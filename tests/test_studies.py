@@ -77,8 +77,8 @@ def test_pieces_give_the_runs_and_models_the_variants(tmp_path: Path):
 
 def test_a_piece_is_built_alone(tmp_path: Path):
     loaded = study_named(str(study(tmp_path, "PIECES = {'a': lambda: [RUN], 'b': lambda: 1 / 0}")))
-    assert len(loaded.piece("a")) == 1
-    assert loaded.piece("a") is loaded.piece("a")
+    assert len(loaded.runs_of(["a"])) == 1
+    assert loaded.runs_of(["a", "a"])[0] is loaded.runs_of(["a"])[0]
     with pytest.raises(BadInput, match="ZeroDivisionError"):
-        loaded.piece("b")
+        loaded.runs_of(["a", "b"])
     assert all(callable(runs) for runs in (*irie2023_runs.PIECES.values(), *irie2023_runs.VARIANTS.values()))

@@ -122,10 +122,12 @@ def run(
 @app.command()
 def study(
     name: Annotated[str, typer.Argument(help="A study's name, or the path of a .py file that defines RUNS or PIECES.")],
-    piece: Annotated[
-        str | None,
+    pieces: Annotated[
+        list[str] | None,
         typer.Option(
-            "--piece", help="Run only this piece of the study; `assay show NAME` lists the pieces.", show_default="all"
+            "--piece",
+            help="Run only this piece of the study; may be given several times. `assay show NAME` lists the pieces.",
+            show_default="all",
         ),
     ] = None,
     store: StoreAt = STORE,
@@ -141,7 +143,7 @@ def study(
     """Carry out all runs of a study, except those that are already in the store."""
     _prepare(device)
     options = RunOptions(device, jobs, slots, checkpoint, weights, again, traceback)
-    _carry_out(study_named(name).piece(piece), store, options, as_json, command_line())
+    _carry_out(study_named(name).runs_of(pieces or []), store, options, as_json, command_line())
 
 
 class RunOptions(NamedTuple):

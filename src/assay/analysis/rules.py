@@ -152,7 +152,8 @@ class TwoRules:
     """A model on a task, by both rules.
 
     `reached` is by the published rule, over all configurations of the model. `seeds` are the runs of the setting that
-    validation chose, none until all of its runs have finished; ours counts all of them, here in their best state.
+    validation chose, none until all of its runs have finished; ours counts all of them, in their best state, or in
+    their last one if no other was tested.
     """
 
     variant: str
@@ -165,15 +166,19 @@ class TwoRules:
     def reliable(self) -> Seeds:
         return self.learned(LEARNED)
 
-    def learned(self, share: float, state: State = "best") -> Seeds:
-        return learned(self.seeds, share, state=state)
+    @property
+    def state(self) -> State:
+        return "best" if any(record.states for record in self.seeds) else "last"
 
-    def accuracy(self, number: int, state: State = "best") -> float | None:
-        return accuracy(self.seeds, number, state)
+    def learned(self, share: float, state: State | None = None) -> Seeds:
+        return learned(self.seeds, share, state=state or self.state)
+
+    def accuracy(self, number: int, state: State | None = None) -> float | None:
+        return accuracy(self.seeds, number, state or self.state)
 
     @cached_property
     def extrapolation(self) -> Extrapolation:
-        return extrapolation(self.seeds, "best")
+        return extrapolation(self.seeds, self.state)
 
 
 Digests = Mapping[str, Mapping[str, Sequence[str]]]  # of a study's runs, by variant and task

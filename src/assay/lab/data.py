@@ -26,6 +26,7 @@ from assay.tasks.task import IGNORE, PAD, Batch, Bin, Task, unpadded
 ATTEMPTS = 3  # candidates for each row of a training batch
 REDRAWN_NUMBERS = 1 << 18  # approximate count per draw
 LENGTHS = 24  # at most so many lengths of a bin are tested, unless all of them have few inputs
+CHECKED_ROWS = 64  # at least so many held-out rows of a slot are read at once on a GPU
 DRAWN_TOKENS = {"cpu": 1 << 16, "cuda": 1 << 23}  # approximate number of candidate tokens per draw
 
 
@@ -71,6 +72,15 @@ def steps_ahead(task: Task, training: Training, slots: int, device: torch.device
     """For how many steps data is drawn at once."""
     tokens = ATTEMPTS * slots * training.batch * task.width(training.lengths[1])
     return max(1, min(training.validate_every, DRAWN_TOKENS[device.type] // tokens))
+
+
+def rows_checked_at_once(training: Training, device: torch.device) -> int:
+    """How many held-out rows of each slot are read in one pass: as many as in a training step, on a GPU some more.
+
+    There a pass over few rows takes as long as one over many, and needs less memory than a step, which keeps all
+    activations.
+    """
+    return max(training.batch, CHECKED_ROWS) if device.type == "cuda" else training.batch
 
 
 class BatchBuffer:

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from assay.lab.data import blank, held_out_shape
+from assay.lab.data import blank, held_out_shape, rows_checked_at_once
 from assay.lab.evaluate import logits_of, rows_per_pass
 from assay.lab.locks import EXCLUSIVE
 from assay.lab.program import program_of
@@ -194,8 +194,9 @@ def _trace(spec: RunSpec, slots: int, device: torch.device) -> Trace:
             grads = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
             del losses, grads
             watched = spec.testing.first_bins if "watched" in spec.testing.states else ()
-            for bin_ in (*training.validation, *watched):  # as many rows at a time as in a training step
-                inputs = blank(spec.task, slots, training.batch, spec.task.width(bin_.high), device=device)
+            rows_at_once = rows_checked_at_once(training, device)
+            for bin_ in (*training.validation, *watched):
+                inputs = blank(spec.task, slots, rows_at_once, spec.task.width(bin_.high), device=device)
                 with torch.no_grad():
                     member_logits(template, parameters, buffers, inputs)
             del copies

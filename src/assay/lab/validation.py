@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from assay.lab.data import Split, held_out
+from assay.lab.data import Split, held_out, rows_checked_at_once
 from assay.lab.evaluate import answers_of
 from assay.lab.member import RoundReport
 from assay.spec import RunSpec
@@ -38,7 +38,7 @@ class HeldOutSets:
         )
         every_length = testing.every_length and split == "test"  # then a set may have more rows
         self.bins = [bin_.name for bin_ in bins]
-        self.chunk = training.batch
+        self.chunk = rows_checked_at_once(training, device)
         self.sets: list[tuple[Tensor, Tensor]] = []
         self.rows: list[list[int]] = [[] for _ in tasks]  # by task and bin
         self.answers: list[list[int]] = [[] for _ in tasks]

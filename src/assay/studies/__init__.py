@@ -102,13 +102,12 @@ class Study:
         """Runs by variant; by the names of their models where the study names no variants."""
         return self.named_variants or _by_model(self.runs)
 
-    def piece(self, name: str | None) -> list[RunSpec]:
-        """The runs of one piece, or all."""
-        if name is None:
-            return self.runs
-        if name not in self.pieces:
-            raise BadInput(f"the study has no piece '{name}'{suggestion(name, self.pieces)}")
-        return self.pieces[name]
+    def runs_of(self, pieces: Sequence[str]) -> list[RunSpec]:
+        """The runs of some pieces, in their order; of all without any."""
+        for name in pieces:
+            if name not in self.pieces:
+                raise BadInput(f"the study has no piece '{name}'{suggestion(name, self.pieces)}")
+        return [run for name in pieces for run in self.pieces[name]] if pieces else self.runs
 
 
 def study_named(name: str) -> Study:

@@ -34,7 +34,9 @@ STATES = ("best", "watched", "averaged")
 WATCH_EVERY = {"an-bn": 2, "an-bn-cn": 2, "even-a": 20, "abab": 20}
 ROWS = {"an-bn": 64, "an-bn-cn": 64, "even-a": 256, "abab": 128}  # of a test bin: these languages have few strings
 ONE_STRING_PER_LENGTH = ("an-bn", "an-bn-cn")
-WIDTHS, DEPTHS = (8, 16, 32, 128, 256), (1, 2, 4)  # beside width 64 with two layers, as in the table
+SIZES = [(width, layers) for width in (8, 16, 32, 64, 128, 256) for layers in (1, 2, 4)]
+SIZES.remove((64, 2))  # that of the table
+LOOKS = 10  # steps between two looks at a^n b^n in other sizes, to save time
 DEFAULTS = {"width": 512, "heads": 8, "layers": 2}  # of the published command line
 SCALES = (0.3, 3.0)
 LONG, ON_PUBLISHED, FALLING = "94,000 steps", "94,000 steps on published strings", "94,000 steps, falling rate"
@@ -58,6 +60,7 @@ class Block:
     task_options: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
+    watch_every: int | None = None  # steps between two looks, if not as published
 
     @property
     def variant(self) -> str:
@@ -74,7 +77,7 @@ class Block:
         testing: dict[str, Any] = {
             "rows": ROWS.get(self.task, 512),
             "states": STATES,
-            "watch_every": WATCH_EVERY.get(self.task, 50),
+            "watch_every": self.watch_every or WATCH_EVERY.get(self.task, 50),
         }
         if (self.model, self.task) in UNBOUND:
             training["explodes"] = None
@@ -116,11 +119,12 @@ def _one_layer() -> Iterable[Block]:
 
 def _sizes() -> Iterable[Block]:
     for task in COUNTERS:
+        steps, looks = min(STEPS[task], 4_000), LOOKS if task in ONE_STRING_PER_LENGTH else None
         for model in CONTESTED:
-            for width in WIDTHS:
-                for layers in DEPTHS:
-                    size = {"width": width, "layers": layers, "heads": min(4, width // 4)}
-                    yield Block(task, model, min(STEPS[task], 4_000), (1e-3,), 3, _size(width, layers), options=size)
+            for width, layers in SIZES:
+                options = {"width": width, "layers": layers, "heads": min(4, width // 4)}
+                change = _size(width, layers)
+                yield Block(task, model, steps, (1e-3,), 3, change, options=options, watch_every=looks)
 
 
 def _size(width: int, layers: int) -> str:
@@ -201,8 +205,8 @@ COMPARISONS = [
     Comparison("Published strings", "A fixed set of 10,000 published strings.", _changed(CONTESTED, ON_PUBLISHED)),
     Comparison(
         "Size",
-        "At rate 1e-3, for at most 4,000 steps, three seeds.",
-        _changed(CONTESTED, *(_size(width, layers) for width in WIDTHS for layers in DEPTHS)),
+        "At rate 1e-3, for at most 4,000 steps, three seeds; a look at Bin1 every 10 steps of a^n b^n and its like.",
+        _changed(CONTESTED, *(_size(width, layers) for width, layers in SIZES)),
     ),
     Comparison(
         "Initial values",
