@@ -43,6 +43,7 @@ def record(
             verdict="solved" if min(shares) == 1 else "censored",
             scores=tuple(score(i, share) for i, share in enumerate(shares)),
             first_perfect=50 if name == "watched" and shares[:2] == (1.0, 1.0) else None,
+            probing=Probing(probes=1, scores=(), seconds=0.1) if min(shares) == 1 else None,
         )
         for name, shares in (("watched", watched), ("best", best))
         if shares
@@ -57,7 +58,7 @@ def record(
         verdict="diverged" if not last else "refuted" if solved and wrong else "solved" if solved else "partly solved",
         stopped="diverged" if not last else "steps",
         states=tuple(states),
-        probing=Probing(probes=1, scores=(probe,), seconds=0.1) if wrong else None,
+        probing=Probing(probes=1, scores=(probe,), seconds=0.1) if wrong or solved else None,
     )
 
 
@@ -108,12 +109,14 @@ def test_extrapolation_is_of_the_seeds_that_are_right_in_the_first_two_bins():
     ]
     result = extrapolation(runs)
     assert (result.learned, result.longer, result.probed, result.shortest_wrong) == (3, 2, 1, "aab")
+    unprobed = extrapolation([runs[0].model_copy(update={"probing": None})])
+    assert (unprobed.longer, unprobed.probed) == (1, 0), "nothing is known of probes that were not run"
 
 
 def validated(lr: float, *checks: tuple[float, ...]) -> list[Record]:
     """A setting: for each seed, its validation at one check after the other."""
     return [
-        record(seed, 1.0, 1.0, lr=lr).model_copy(
+        record(seed, 1.0, 1.0, lr=lr, best=(1.0, 1.0)).model_copy(
             update={"curve": tuple(Point(step=i, loss=0, sequences={"Val0": v}, answers={}) for i, v in enumerate(row))}
         )
         for seed, row in enumerate(checks)
@@ -128,6 +131,11 @@ def test_mean_validation_at_the_best_check_chooses_the_rate():
     assert chosen_by_validation([slow, sooner])[0].rate == 3e-3, "what learns sooner and loses less"
     assert chosen_by_validation([validated(3e-3, (0.6, 0.0), (0.6, 0.0)), slow])[0].rate == 1e-3
     assert chosen_by_validation([]) == ()
+    last = [
+        [r.model_copy(update={"states": ()}) for r in runs]
+        for runs in (validated(1e-2, (1, 0.1)), validated(1e-3, (0, 0.2)))
+    ]
+    assert chosen_by_validation(last)[0].rate == 1e-3, "if the best states were not tested, those at the end decide"
 
 
 def test_a_finding_is_judged_by_both_rules():

@@ -14,7 +14,7 @@ from statistics import mean
 from typing import Literal, NamedTuple
 
 from assay.analysis.cells import wilson
-from assay.analysis.settings import LEARNED, settings
+from assay.analysis.settings import LEARNED, mean_validation, settings
 from assay.findings import Expectation, Finding
 from assay.record import OtherState, Probing, Record, Score, Verdict
 
@@ -125,12 +125,12 @@ def extrapolation(records: Sequence[Record], state: State = "last") -> Extrapola
     longer = [test for test in right if test.learned(1.0, len(test.scores))]
     probes = [test.probing.shortest_wrong for test in right if test.probing]
     wrong = [(probe.length or 0, probe.word) for probe in probes if probe and probe.word]
-    solved = sum(test.verdict == "solved" for test in longer)
+    solved = sum(test.verdict == "solved" and test.probing is not None for test in longer)
     return Extrapolation(len(right), len(longer), solved, min(wrong, default=(0, ""))[1])
 
 
 def chosen_by_validation(runs: Iterable[Sequence[Record]]) -> tuple[Record, ...]:
-    """The setting whose seeds have the highest mean validation, each at its best check.
+    """The setting whose seeds have the highest mean validation: in their best state, or as they were tested.
 
     Of equal settings the one with the higher mean over all checks, which learns sooner and loses less; then the lower
     rate.
@@ -138,10 +138,15 @@ def chosen_by_validation(runs: Iterable[Sequence[Record]]) -> tuple[Record, ...]
 
     def rank(records: Sequence[Record]) -> tuple[float, float, float]:
         checks = [[mean(point.sequences.values()) for point in record.curve] or [0.0] for record in records]
-        return mean(map(max, checks)), mean(map(mean, checks)), -min(record.rate for record in records)
+        best = mean(map(max, checks)) if _has_best_state(records) else mean_validation(records)
+        return best, mean(map(mean, checks)), -min(record.rate for record in records)
 
     best = max((group for group in runs if group), key=rank, default=())
     return tuple(sorted(best, key=lambda record: record.seed))
+
+
+def _has_best_state(records: Sequence[Record]) -> bool:
+    return any(record.state("best") for record in records)
 
 
 # -- both --------------------------------------------------------------------------------------------------------------
@@ -168,7 +173,7 @@ class TwoRules:
 
     @property
     def state(self) -> State:
-        return "best" if any(record.states for record in self.seeds) else "last"
+        return "best" if _has_best_state(self.seeds) else "last"
 
     def learned(self, share: float, state: State | None = None) -> Seeds:
         return learned(self.seeds, share, state=state or self.state)

@@ -97,15 +97,21 @@ def _answer(page: Page, findings: Sequence[Judged], summary: StudySummary, cells
     rows = [
         [
             f"“{one.finding.quote}” ({one.finding.source})",
-            _counted(one.reachable),
-            _reliable(one),
-            _counted(one.extrapolates),
+            *_by_both_rules(one),
         ]
         for one in findings
     ]
     page.table("Do the findings hold?", ("the paper", "reachable", "reliable", "extrapolates"), rows, "", "findings")
     page.facts([*(line for one in findings for line in _exceptions(one, summary)), *RULES])
     page.chart("verdicts", _map(summary, cells), "", "")
+
+
+def _by_both_rules(one: Judged) -> list[str]:
+    """Whether a finding is reachable, reliable and extrapolates."""
+    watched = [cell.reached for _, cell in one.cells]
+    if not any(watched) and all(cell.seeds for _, cell in one.cells):
+        return ["not watched", _reliable(one), _counted(one.extrapolates)]
+    return [_counted(one.reachable), _reliable(one), _counted(one.extrapolates)]
 
 
 def _counted(met: Sequence[bool | None]) -> str:
@@ -280,10 +286,7 @@ def _probes(page: Page, summary: StudySummary, cells: Cells) -> None:
 
 def _baselines(page: Page, findings: Sequence[Judged], summary: StudySummary) -> None:
     if findings:
-        rows = [
-            [one.finding.name, one.finding.says, _counted(one.reachable), _reliable(one), _counted(one.extrapolates)]
-            for one in findings
-        ]
+        rows = [[one.finding.name, one.finding.says, *_by_both_rules(one)] for one in findings]
         header = ("baseline", "expected", "reachable", "reliable", "extrapolates")
         page.table("Baselines", header, rows, "What is known of models that the paper compares with; not its findings.")
 
