@@ -110,7 +110,8 @@ def test_extrapolation_is_of_the_seeds_that_are_right_in_the_first_two_bins():
     result = extrapolation(runs)
     assert (result.learned, result.longer, result.probed, result.shortest_wrong) == (3, 2, 1, "aab")
     unprobed = extrapolation([runs[0].model_copy(update={"probing": None})])
-    assert (unprobed.longer, unprobed.probed) == (1, 0), "nothing is known of probes that were not run"
+    assert (unprobed.longer, unprobed.probed, unprobed.unknown) == (1, 0, True)
+    assert not result.unknown
 
 
 def validated(lr: float, *checks: tuple[float, ...]) -> list[Record]:

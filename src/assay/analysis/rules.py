@@ -117,6 +117,7 @@ class Extrapolation:
     longer: int
     probed: int
     shortest_wrong: str  # the shortest wrong probe of any of these seeds
+    unknown: bool  # whether seeds that are right in every bin were not probed
 
 
 def extrapolation(records: Sequence[Record], state: State = "last") -> Extrapolation:
@@ -125,8 +126,11 @@ def extrapolation(records: Sequence[Record], state: State = "last") -> Extrapola
     longer = [test for test in right if test.learned(1.0, len(test.scores))]
     probes = [test.probing.shortest_wrong for test in right if test.probing]
     wrong = [(probe.length or 0, probe.word) for probe in probes if probe and probe.word]
-    solved = sum(test.verdict == "solved" and test.probing is not None for test in longer)
-    return Extrapolation(len(right), len(longer), solved, min(wrong, default=(0, ""))[1])
+    probed = [test for test in longer if test.probing]
+    solved = sum(test.verdict == "solved" for test in probed)
+    return Extrapolation(
+        len(right), len(longer), solved, min(wrong, default=(0, ""))[1], unknown=len(probed) < len(longer)
+    )
 
 
 def chosen_by_validation(runs: Iterable[Sequence[Record]]) -> tuple[Record, ...]:
@@ -235,8 +239,8 @@ class Judged:
     @property
     def extrapolates(self) -> list[bool | None]:
         """Of the cells that should be learned: that some seed is right in every bin and on every probe."""
-        learning = [cell for expected, cell in self.cells if expected.outcome == "learns"]
-        return [cell.extrapolation.probed > 0 if cell.seeds else None for cell in learning]
+        found = [cell.extrapolation if cell.seeds else None for e, cell in self.cells if e.outcome == "learns"]
+        return [None if far is None or (far.unknown and not far.probed) else far.probed > 0 for far in found]
 
 
 def judged(findings: Iterable[Finding], cells: Mapping[tuple[str, str], TwoRules]) -> list[Judged]:
