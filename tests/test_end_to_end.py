@@ -134,13 +134,14 @@ def run_all(
     on_event: Callable[[Event], None] = lambda _: None,
     slots: int | None = None,
 ) -> Plan:
-    plan = Plan(specs, store.records(), torch.device("cpu"), jobs, slots)
-    assert carry_out(plan, store, local_engine(plan, store), on_event) == plan.records
+    plan = Plan(specs, store.index().values(), torch.device("cpu"), jobs, slots)
+    records = carry_out(plan, store, local_engine(plan, store), on_event)
+    assert [record.digest for record in records] == [spec.digest for spec in specs]
     return plan
 
 
 def pending(specs: list[RunSpec], store: Store) -> list[RunSpec]:
-    return Plan(specs, store.records(), torch.device("cpu")).pending
+    return [*Plan(specs, store.index().values(), torch.device("cpu")).pending.values()]
 
 
 def kill_first_worker() -> Callable[[Event], None]:
@@ -240,7 +241,8 @@ def test_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for jobs in (None, 4):
         plan = Plan(runs, [], cuda, jobs)
         assert plan.jobs == (jobs or 5), "so many groups at a time, in one process"
-        assert [(len(g.specs), g.slots, g.memory) for g in plan.groups()] == [(3, 3, 300.0), (2, 2, 200.0)]
+        groups = [planning.sized(group, cuda, plan.memory_limit) for group in plan.groups()]
+        assert [(len(g.specs), g.slots, g.memory) for g in groups] == [(3, 3, 300.0), (2, 2, 200.0)]
         engine = local_engine(plan, Store.create(tmp_path / "s"))
         assert isinstance(engine, SharedDevice)
         assert (engine.jobs, engine.memory) == (plan.jobs, plan.memory_limit)
@@ -248,13 +250,13 @@ def test_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_plan_reads_its_inputs_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Each digest is computed once and the store is read once, however many runs there are."""
-    digests, reads, read, plain = list[int](), list[int](), Store.records, RunSpec.plain
-    monkeypatch.setattr(Store, "records", lambda store: reads.append(1) or read(store))
+    """Each digest is computed once and each record is read once, however many runs there are."""
+    digests, reads, load, plain = list[int](), list[str](), Store.load, RunSpec.plain
+    monkeypatch.setattr(Store, "load", lambda store, entry: reads.append(entry.digest) or load(store, entry))
     monkeypatch.setattr(RunSpec, "plain", lambda spec: digests.append(spec.seed) or plain(spec))
     store, runs = Store.create(tmp_path / "s"), specs(4)
     plan = run_all(runs, store, 1)
-    assert len(reads) == 1
+    assert reads == [spec.digest for spec in runs], "at the end"
     assert sorted(digests) == sorted([0, 1, 2, 3] * 2), "once for its digest, once for its record"
     assert plan.finished == {spec.digest for spec in runs}
     assert isinstance(local_engine(plan, store), ThisProcess)

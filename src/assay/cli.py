@@ -178,7 +178,7 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
     device = parse_device(options.device)
     store, out = Store.create(store_path), console()
     kept = parse_kept(options.weights)
-    plan = Plan(specs, store.records(), device, options.jobs, options.slots, kept, options.again)
+    plan = Plan(specs, store.index().values(), device, options.jobs, options.slots, kept, options.again)
     total, pending = len(plan.specs), len(plan.pending)
     if not as_json and pending < total:
         out.print(f"{total - pending} of {total} runs are already in {store_path}")
@@ -186,7 +186,7 @@ def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_j
         with LiveProgress(out, pending, quiet=as_json) as progress:
             records = carry_out(plan, store, local_engine(plan, store, options.checkpoint), progress.receive)
     except KeyboardInterrupt:
-        finished = sum(record.finished for record in plan.records)
+        finished = len(plan.finished & plan.specs.keys())
         message = f"stopped: {finished} of {total} runs are kept in {store_path}, and unfinished runs are saved"
         typer.echo(f"\n{message}; continue with: {command}", err=True)
         raise typer.Exit(130) from None

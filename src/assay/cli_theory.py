@@ -184,7 +184,7 @@ def measure_theory(
             names,
             CORES,
             track=lambda rows, name, total: bar.track(rows, total=total, description=name),
-            save=lambda data: write_synced(out, json.dumps(data, indent=1).encode()),
+            save=lambda data: write_synced(out, json.dumps(data, indent=1).encode(), parents=True),
         )
     failed = [row["claim"] for row in record["claims"] if not row["holds"]]
     typer.echo(f"{len(record['claims'])} claims, {len(failed)} failed{': ' + ', '.join(failed) if failed else ''}")

@@ -66,8 +66,11 @@ def write_lines(records: Iterable[Record]) -> bytes:
     return b"".join(record.whole().model_dump_json().encode() + b"\n" for record in records)
 
 
-def read_lines(path: Path, lines: Iterable[bytes], lazily: bool = False) -> Iterator[Record]:
-    """The records of the lines of a file; `lazily` leaves long lists as text until they are needed."""
+def read_lines(path: Path, lines: Iterable[bytes], lazily: bool = False, first: int = 1) -> Iterator[Record]:
+    """The records of the lines of a file; `lazily` leaves long lists as text until they are needed.
+
+    `first` is the number of the first line in the file, for messages.
+    """
 
     def checked(number: int, read: Callable[[], Any]) -> Any:
         try:
@@ -78,7 +81,7 @@ def read_lines(path: Path, lines: Iterable[bytes], lazily: bool = False) -> Iter
                 f"{path}: line {number} is not a record ({reason}); restore the file or move it out of the store"
             ) from None
 
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=first):
 
         def parsed(part: type[Item], text: str, number: int = number) -> Sequence[Item]:
             parse = partial(_parse, part, text)

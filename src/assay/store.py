@@ -8,7 +8,7 @@ import json
 import lzma
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -17,23 +17,32 @@ from pathlib import Path
 from typing import ClassVar
 
 from assay.description import BadInput
+from assay.index import Entry, SegmentReader, cut_short, entry_of, index_line, index_path, indexed_bytes
 from assay.lines import read_lines, write_lines
 from assay.record import Record
 
 CHUNK = 1 << 22  # bytes of a packed file that are decompressed at a time
 
 
+class StoreUnavailable(BadInput):
+    """A store that cannot be written at the moment: its disk is full, or its folder has disappeared."""
+
+
 class Store:
     """A folder of records, or a packed file of them.
 
-    Every write is a new segment file: written under a temporary name, synced, and renamed into place. So several
-    processes can write to one store, and a kill leaves at most a temporary file that is never read.
+    Each object that writes has a file of its own (a segment), to which it appends: so several processes, also of
+    several machines, can write to one store. A record is on disk when `add` returns. A kill leaves at most an
+    unfinished last line, which is never read.
     """
 
     MARK: ClassVar[str] = "assay-store.json"
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self._segment: Path | None = None  # where new runs are appended
+        self._readers: dict[str, SegmentReader] = {}
+        self._latest: dict[str, Entry] = {}
 
     @classmethod
     def create(cls, path: Path | str) -> Store:
@@ -51,10 +60,11 @@ class Store:
             occupied = path.is_dir() and any(not item.name.startswith(f".{cls.MARK}") for item in path.iterdir())
             if occupied and not mark.exists():
                 raise BadInput(f"{path} is not a store (it has no {cls.MARK}); name a store, or a new or empty folder")
-            write_synced(mark, json.dumps({"assay": "store", "format": 1}).encode())
+            write_synced(mark, json.dumps({"assay": "store", "format": 1}).encode(), parents=True)
         for folder in (path, path / "segments"):
             if folder.exists() and not os.access(folder, os.W_OK):
                 raise BadInput(f"cannot write to {folder}: it is read-only")
+        (path / "segments").mkdir(exist_ok=True)
         return cls.open(path)
 
     @classmethod
@@ -74,27 +84,89 @@ class Store:
         return cls(path)
 
     def add(self, *records: Record) -> None:
-        """Write records as one segment, after their weights; all is on disk when this returns."""
+        """Append records, after their weights; all is on disk when this returns."""
+        if not (self.path / self.MARK).exists():  # an empty mount point must not become another store
+            raise StoreUnavailable(f"cannot write {self.path}: the store has disappeared")
+        is_new = all(record.origin is None for record in records)  # not new results of stored runs
         for record in records:
-            folder, names = self.path / "weights", {s: weights_name(record.digest, s) for s in record.weights}
-            new = {folder / f"{name}.safetensors": record.weights[state] for state, name in names.items()}
-            for path, weights in new.items():
-                write_synced(path, weights)
-            if record.origin is None and record.finished:  # a new run, not a new result of a stored one
-                for old in {*folder.glob(f"{record.digest}*.safetensors")} - {*new}:
-                    old.unlink(missing_ok=True)
+            self._write_weights(record)
+        lines = [write_lines([record]) for record in records]
+        segment = self._segment if is_new and self._segment else self._new_segment()
+        try:
+            start = _append_synced(segment, lines)
+        except OSError as error:
+            self._segment = None  # what the file ends with is not known
+            raise StoreUnavailable(f"cannot write {segment}: {error.strerror}") from None
+        if is_new:
+            self._segment = segment
+        entries = list[bytes]()
+        for record, line in zip(records, lines, strict=True):
+            entries.append(index_line(entry_of(record, segment.name, start, len(line))))
+            start += len(line)
             record.__dict__ |= {"weights": {}, "origin": self.path}
+        with suppress(OSError), open(index_path(segment), "ab") as index:  # it may be behind
+            index.write(b"".join(entries))
+
+    def _write_weights(self, record: Record) -> None:
+        folder, names = self.path / "weights", {state: weights_name(record.digest, state) for state in record.weights}
+        new = {folder / f"{name}.safetensors": record.weights[state] for state, name in names.items()}
+        for path, weights in new.items():
+            write_synced(path, weights)
+        if record.origin is None and record.finished:
+            for old in {*folder.glob(f"{record.digest}*.safetensors")} - {*new}:
+                old.unlink(missing_ok=True)
+
+    def _new_segment(self) -> Path:
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-        name = f"{now}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
-        write_synced(self.path / "segments" / name, write_lines(records))
+        return self.path / "segments" / f"{now}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
 
     def history(self) -> Iterator[Record]:
         """Every record ever written, oldest segment first."""
-        segments = sorted((self.path / "segments").glob("*.jsonl"))
-        records = (read_lines(s, _split([_read(s)])) for s in segments) if self.path.is_dir() else (self._unpack(),)
+        segments = self._segments()
+        records = (read_lines(s, _whole_lines(s)) for s in segments) if self.path.is_dir() else (self._unpack(),)
         for record in chain.from_iterable(records):
             record.__dict__["origin"] = self.path
             yield record
+
+    def _segments(self) -> list[Path]:
+        return sorted((self.path / "segments").glob("*.jsonl"))
+
+    def news(self) -> list[Entry]:
+        """The entries of records that were added, by any process, since this object was last asked."""
+        entries = list[Entry]()
+        for segment in self._segments():
+            reader = self._readers.setdefault(segment.name, SegmentReader(segment))
+            try:
+                entries += reader.read()
+            except OSError as error:
+                raise BadInput(f"cannot read {segment}: {error.strerror}") from None
+        for entry in entries:
+            previous = self._latest.get(entry.digest)
+            if previous is None or entry.finished or not previous.finished:
+                self._latest[entry.digest] = entry
+        return entries
+
+    def index(self) -> dict[str, Entry]:
+        """One entry per run, chosen as in `records`, without reading the records."""
+        if self.path.is_dir():
+            self.news()
+            return dict(self._latest)
+        return {record.digest: entry_of(record, self.path.name, 0, 0) for record in self.records()}
+
+    def load(self, entry: Entry) -> Record:
+        """The record of an entry."""
+        segment = self.path / "segments" / entry.segment
+        try:
+            with open(segment, "rb") as file:
+                file.seek(entry.offset)
+                line = file.read(entry.length)
+        except OSError as error:
+            raise BadInput(f"cannot read {segment}: {error.strerror}") from None
+        (record,) = read_lines(segment, [line.rstrip(b"\n")])
+        if record.digest != entry.digest:
+            raise BadInput(f"{segment} is not what its index says; delete {index_path(segment).name} beside it")
+        record.__dict__["origin"] = self.path
+        return record
 
     def records(self) -> list[Record]:
         """One record per run, failed runs included; of several the latest, finished ones first."""
@@ -108,6 +180,10 @@ class Store:
 
     def select(self, digests: Iterable[str]) -> list[Record]:
         """The records of these runs, in their order; runs without a record are left out."""
+        if self.path.is_dir():
+            entries = self.index()
+            with no_garbage_collection():
+                return [self.load(entries[digest]) for digest in dict.fromkeys(digests) if digest in entries]
         records = {record.digest: record for record in self.records()}
         return [records[digest] for digest in dict.fromkeys(digests) if digest in records]
 
@@ -139,7 +215,7 @@ class Store:
         """Write one compact file with the same bytes for the same records; returns the number of records."""
         records = sorted(self.records(), key=lambda r: (r.task, r.model, r.seed, r.digest))
         header = json.dumps({"assay": "pack", "format": 1}).encode() + b"\n"
-        write_synced(Path(path), lzma.compress(header + write_lines(records), preset=9))
+        write_synced(Path(path), lzma.compress(header + write_lines(records), preset=9), parents=True)
         return len(records)
 
     def _unpack(self) -> Iterator[Record]:
@@ -220,22 +296,56 @@ def _check_format(path: Path, data: bytes) -> None:
         raise BadInput(f"{path} was written by a newer assay; update assay to read it")
 
 
-def write_synced(path: Path, data: bytes) -> None:
-    """Write a temporary file, sync it, rename it, sync the folder: the file is whole or absent at every moment."""
+def _whole_lines(segment: Path) -> Iterator[bytes]:
+    """The lines of a segment; a last line without its end was never reported as stored."""
+    data = _read(segment)
+    *lines, _ = data.split(b"\n")
+    yield from lines
+    if indexed_bytes(segment) > len(data):
+        raise cut_short(segment, len(lines) + 1)
+
+
+def _append_synced(path: Path, lines: Sequence[bytes]) -> int:
+    """Append lines to a file and sync it; returns where they begin. OSError if not all could be written."""
+    with open(path, "ab", buffering=0) as file:  # a buffer would be written once more when the file is closed
+        start, data = file.tell(), memoryview(b"".join(lines))
+        try:
+            while data:
+                data = data[file.write(data) :]
+            os.fsync(file.fileno())
+        except OSError:
+            with suppress(OSError):
+                os.truncate(path, start)
+            raise
+    if not start:
+        _sync_folder(path.parent)
+    return start
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_synced(path: Path, data: bytes, parents: bool = False) -> None:
+    """Write a temporary file, sync it, rename it, sync the folder: the file is whole or absent at every moment.
+
+    The folder is made if it is missing; the folders above it only with `parents`, since a store that has disappeared
+    must not be made anew where it was mounted.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=parents, exist_ok=True)
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise BadInput(f"cannot write {path}: {error.strerror}") from None
+        raise StoreUnavailable(f"cannot write {path}: {error.strerror}") from None

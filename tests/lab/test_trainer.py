@@ -23,7 +23,7 @@ from assay.lab.execute import execute, execute_group
 from assay.lab.member import Member, RoundReport
 from assay.lab.member_state import MemberState
 from assay.lab.memory import Forecast, _free_host_memory, slots_that_fit, step_bytes
-from assay.lab.plan import Plan, slots_on_gpu
+from assay.lab.plan import Group, Plan, sized
 from assay.lab.population import Population, build_population
 from assay.lab.precompile import compile_kernels
 from assay.lab.program import program_of
@@ -623,7 +623,8 @@ def test_what_cannot_be_mapped_has_one_slot_on_a_gpu_too(monkeypatch: pytest.Mon
     """And is not traced, which would fail; it gets the device alone."""
     monkeypatch.setattr(plan, "why_unmappable", lambda *_: "why")
     monkeypatch.setattr(plan, "slots_that_fit", nothing)
-    assert slots_on_gpu([run()] * 3, None, torch.device("cuda"), 1e12) == (1, math.inf)
+    group = sized(Group((run(),) * 3, slots=0, size=3), torch.device("cuda"), 1e12)
+    assert (group.slots, group.memory) == (1, math.inf)
 
 
 def test_what_is_too_large_to_be_traced_has_one_slot(monkeypatch: pytest.MonkeyPatch):
@@ -631,7 +632,8 @@ def test_what_is_too_large_to_be_traced_has_one_slot(monkeypatch: pytest.MonkeyP
         raise torch.OutOfMemoryError("not enough")
 
     monkeypatch.setattr(plan, "slots_that_fit", too_large)
-    assert slots_on_gpu([run()] * 3, None, torch.device("cuda"), 1e12) == (1, math.inf)
+    group = sized(Group((run(),) * 3, slots=0, size=3), torch.device("cuda"), 1e12)
+    assert (group.slots, group.memory) == (1, math.inf)
 
 
 def test_training_does_not_import_the_compiler():

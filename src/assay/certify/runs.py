@@ -95,7 +95,7 @@ def certified(candidate: Candidate, table: TaskTable, result: Result, folder: Pa
     name = candidate.record.digest if candidate.record else f"{candidate.architecture.name}-{candidate.task.kind}"
     file = f"{name}-{result.method}-{result.numbers}.certificate".replace(":", "-")
     data = certificate(result, candidate.model, candidate.architecture, candidate.task, table)
-    write_synced(folder / file, data)
+    write_synced(folder / file, data, parents=True)
     problem = check_file(folder / file, own_module=True)[0]
     if problem:  # never say more than the checker does
         (folder / file).unlink()

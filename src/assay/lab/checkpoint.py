@@ -84,6 +84,10 @@ class Checkpoints:
                 return Checkpoint(header | {"curve": curve}, state)
         return None
 
+    def progress(self, digest: str) -> int:
+        """The steps after which a member can be continued; 0 without a checkpoint."""
+        return max((header["trained"] for _, _, header in self._all() if header["digest"] == digest), default=0)
+
     def prune(self, finished: Iterable[str]) -> None:
         """Delete obsolete checkpoints and leftover temporary files."""
         done = set(finished)

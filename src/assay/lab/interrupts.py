@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_requested = threading.Event()  # a stop, while `stop_on_signal` is active
+
 
 @contextmanager
 def stop_on_signal(*signals: signal.Signals, patient: bool = False) -> Iterator[Callable[[], None]]:
@@ -22,6 +24,7 @@ def stop_on_signal(*signals: signal.Signals, patient: bool = False) -> Iterator[
         if requested and not patient:
             raise KeyboardInterrupt
         requested = True
+        _requested.set()
 
     def poll() -> None:
         if requested:
@@ -34,8 +37,15 @@ def stop_on_signal(*signals: signal.Signals, patient: bool = False) -> Iterator[
     try:
         yield poll
     finally:
+        _requested.clear()
         for name, handler in previous.items():
             signal.signal(name, handler)
+
+
+def sleep_unless_stopped(seconds: float) -> None:
+    """Sleep; KeyboardInterrupt if a stop was requested before or is requested meanwhile."""
+    if _requested.wait(seconds):
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -27,6 +27,7 @@ from assay.lab.shrinking import rebuild_seconds, shrinking_pays
 from assay.lab.stacking import why_unmappable
 from assay.lab.status import Status, group_status
 from assay.spec import RunSpec
+from assay.store import StoreUnavailable
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ class GroupTrainer:
         while self._fill_slots(population):
             self._take_snapshot(population)
             if self.checkpoints and self.checkpoints.due:
-                self._save()
+                with suppress(StoreUnavailable):  # it is due again at the next check
+                    self._save()
             if self._should_shrink(seconds):
                 return
             start = time.perf_counter()

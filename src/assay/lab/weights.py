@@ -100,5 +100,5 @@ def pack_weights(records: Iterable[Record], path: Path) -> int:
             prefix = weights_name(record.digest, state)
             tensors |= {f"{prefix}/{name}": x for name, x in tensors_of(record, state=state).items()}
         count += bool(kept)
-    write_synced(path, save(tensors, METADATA))
+    write_synced(path, save(tensors, METADATA), parents=True)
     return count

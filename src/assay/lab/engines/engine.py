@@ -13,11 +13,16 @@ from assay.record import Record
 
 @dataclass(frozen=True)
 class Event:
-    """News from a worker: the status of its group, the record of a run that has ended, or neither if it is idle."""
+    """News from a worker: the status of its group, the record of a run that has ended, or neither if it is idle.
 
-    worker: int
+    `stored` says that another process has stored the record. `message` is for people: why everything waits.
+    """
+
+    worker: int = 0
     status: Status | EvaluationStatus | None = None
     record: Record | None = None
+    stored: bool = False
+    message: str = ""
 
 
 OnEvent = Callable[[Event], None]
