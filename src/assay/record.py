@@ -144,6 +144,11 @@ class Certified(Part):
         return self.numbers != "float32"
 
 
+# Fields of a record that may differ between two records of the same run on the same kind of machine.
+CIRCUMSTANCES = {"seconds", "started", "ended", "commit", "versions", "device", "backend", "population", "traceback"}
+CIRCUMSTANCES |= {"weights_sha256", "certified"}
+
+
 class Record(Description):
     """The outcome of one run. The spec is plain data: a record can be read without the code of task and model."""
 
@@ -290,6 +295,15 @@ class Record(Description):
     def finished(self) -> bool:
         """Whether the run has a result; a failed run is tried again."""
         return self.verdict != "failed"
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What came of the run, without when, where and how fast, and without what was examined later."""
+        data = self.model_dump(exclude=CIRCUMSTANCES)
+        for part in (data, *data["states"]):
+            if part["probing"]:
+                del part["probing"]["seconds"]
+        return data
 
     def state(self, name: str) -> OtherState | None:
         """The test of a further state."""

@@ -19,7 +19,8 @@ from assay.lab.interrupts import sleep_unless_stopped, stop_on_signal
 from assay.lab.leases import MOST_DEATHS, Leases
 from assay.lab.member import Member
 from assay.lab.plan import Group, Plan, sized
-from assay.lab.status import EvaluationStatus, Status
+from assay.lab.plan_file import note_runs
+from assay.lab.status import EvaluationStatus, Status, plain_status
 from assay.record import Record
 from assay.spec import RunSpec
 from assay.store import Store, StoreUnavailable
@@ -43,11 +44,14 @@ def carry_out(
     under way are saved, and the same command continues them.
     """
     work = Work(plan, store, leases or Leases(store.path, plan.device.type), on_event)
+    runs_file = note_runs(store.path, plan.specs) if plan.pending else None
     with work.leases:
         while plan.pending:
             engine.run(work.groups(), work.receive)
             if not work.wait_for_others(wait):
                 break
+    if runs_file and not plan.pending:
+        runs_file.unlink(missing_ok=True)
     Checkpoints(store.path).prune(plan.finished)
     return store.select(plan.specs)
 
@@ -76,8 +80,8 @@ class Work:
                 yield self._sized(group)
 
     def _sized(self, group: Group) -> Group:
-        """A group with its slots; the workers of a cluster find them for themselves."""
-        return group if self.plan.workers else sized(group, self.plan.device, self.plan.memory_limit)
+        """A group with its slots; other machines find them for themselves."""
+        return group if self.plan.remote else sized(group, self.plan.device, self.plan.memory_limit)
 
     def _leased(self, group: Group, suspects: list[Group]) -> Group | None:
         """The runs of a group that could be leased, if any; each suspect is added to a list."""
@@ -138,7 +142,8 @@ class Work:
             {"task": task, "model": model, "runs": len(seconds), "seconds": round(max(seconds), 1)}
             for (task, model), seconds in groups.items()
         ]
-        return {"under_way": under_way, "ended": dict(self.verdicts)}
+        statuses = {number: plain_status(status) for number, status in list(self.statuses.items())}
+        return {"under_way": under_way, "ended": dict(self.verdicts), "statuses": statuses}
 
     def _store(self, record: Record) -> bool:
         """Store a record; False if another process took the run over, because this one seemed to be dead.
@@ -166,7 +171,10 @@ class Work:
                 self.receive(Event(record=self.store.load(entry), stored=True))
 
     def wait_for_others(self, wait: bool) -> bool:
-        """Whether runs are left that can be leased here; with `wait`, after those that others hold have ended."""
+        """Whether runs are left that can be leased here; with `wait`, after those that others hold have ended.
+
+        Without it, this only waits until every other holder has shown that it is alive, or turns out to be dead.
+        """
         with stop_on_signal() as poll:
             while self.plan.pending:
                 poll()
@@ -176,7 +184,7 @@ class Work:
                 names = sorted({*filter(None, holders.values())})
                 if None in holders.values() or any(not self.leases.is_alive(name) for name in names):
                     return True
-                if not wait:
+                if not wait and all(self.leases.has_beaten(name) for name in names):
                     return False
                 self.on_event(Event(message=f"waiting for {len(holders)} runs that {', '.join(names)} carries out"))
                 sleep_unless_stopped(POLL_SECONDS)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from assay.description import BadInput
 from assay.lab.checkpoint import Checkpoints
@@ -48,6 +48,14 @@ class Lease:
     since: float = field(default_factory=time.monotonic, compare=False)
 
 
+class Observation(NamedTuple):
+    """A heartbeat as it was last seen, and since when it has been so, on this process's clock."""
+
+    content: bytes | None
+    since: float
+    has_changed: bool = False
+
+
 class Leases:
     """The leases of this process on one store. As a context it has a heartbeat; at the end it returns all leases."""
 
@@ -56,7 +64,7 @@ class Leases:
         self.heartbeat, self.lifetime = heartbeat, lifetime
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.held: dict[str, Lease] = {}
-        self.observed: dict[str, tuple[bytes | None, float]] = {}  # heartbeats, and since when they have not changed
+        self.observed: dict[str, Observation] = {}  # of the heartbeats of other processes
         self.description: dict[str, Any] = {
             "name": self.name,
             "host": socket.gethostname(),
@@ -199,12 +207,16 @@ class Leases:
         content = _read(self.workers / f"{name}.json")
         if content and _is_gone(content):
             return False
-        now = time.monotonic()
-        previous, since = self.observed.get(name, (b"", now))
-        if content != previous:
-            since = now
-        self.observed[name] = (content, since)
-        return now - since < self.lifetime
+        now, previous = time.monotonic(), self.observed.get(name)
+        if previous is None:
+            self.observed[name] = Observation(content, now)
+        elif content != previous.content:
+            self.observed[name] = Observation(content, now, has_changed=True)
+        return now - self.observed[name].since < self.lifetime
+
+    def has_beaten(self, name: str) -> bool:
+        """Whether the heartbeat of another process has changed while `is_alive` was asked again and again."""
+        return name in self.observed and self.observed[name].has_changed
 
     def _keep_beating(self) -> None:
         while not self.stopped.wait(self.heartbeat):

@@ -47,8 +47,8 @@ class Plan:
     """The runs of a command by digest, how those that have ended did, and the groups that are still to be carried out.
 
     Digests are computed once; `add` keeps the plan up to date while groups are carried out. With `again`, runs that
-    have a record are carried out too. `workers` is the number of workers of a cluster, whose memory is not known here;
-    without it, the runs are carried out on this machine.
+    have a record are carried out too. `workers` is the number of workers of a cluster that share the runs. A plan is
+    `remote` if its runs are carried out on other machines, whose memory is not known here.
     """
 
     def __init__(
@@ -61,14 +61,15 @@ class Plan:
         weights: Kept = "solved",
         again: bool = False,
         workers: int | None = None,
+        remote: bool = False,
     ) -> None:
         self.specs = {spec.digest: spec for spec in specs}
-        self.device, self.slots, self.weights, self.workers = device, slots, weights, workers
+        self.device, self.slots, self.weights, self.workers, self.remote = device, slots, weights, workers, remote
         self.latest = {outcome.digest: outcome for outcome in outcomes}
         self.pending = {name: spec for name, spec in self.specs.items() if again or not self._is_finished(name)}
         self.parts = jobs or (CORES if device.type == "cpu" else GROUPS_ON_GPU)  # the same when the command is repeated
         self.jobs = max(1, min(self.parts, len(self.pending)))
-        self.memory_limit = math.inf if workers else memory_limit(device, self.jobs if device.type == "cpu" else 1)
+        self.memory_limit = math.inf if remote else memory_limit(device, self.jobs if device.type == "cpu" else 1)
 
     def add(self, outcome: Outcome) -> None:
         """Note that a run has ended; it is not carried out (again)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from assay.lab.member import Member
 from assay.spec import RunSpec
@@ -73,3 +73,13 @@ def group_status(
         steps_per_second=steps_per_second,
         seconds_left=steps_left / slots / steps_per_second,
     )
+
+
+def plain_status(status: Status | EvaluationStatus) -> list[Any]:
+    """A status as JSON data."""
+    return [type(status).__name__, *status]
+
+
+def read_status(plain: list[Any]) -> Status | EvaluationStatus:
+    kind, *fields = plain
+    return Status(*fields) if kind == "Status" else EvaluationStatus(*fields)

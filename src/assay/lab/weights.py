@@ -43,6 +43,11 @@ def is_state_kept(kept: Kept, state: OtherState) -> bool:
 def serialize(module: nn.Module) -> bytes:
     """The parameters and buffers of a module; what its constructor derives from the seed is built again."""
     tensors = {name: x.detach().cpu().contiguous().clone() for name, x in module.state_dict().items()}
+    return as_bytes(tensors)
+
+
+def as_bytes(tensors: dict[str, Tensor]) -> bytes:
+    """Tensors by name as a safetensors file; equal tensors give equal bytes."""
     return save(tensors, METADATA)
 
 
@@ -75,7 +80,7 @@ def tensors_of(record: Record, store: Path | str | None = None, state: str = "")
     if not tensors:
         of = f"{record.model} on {record.task}, seed {record.seed}" + (f", {state} state" if state else "")
         raise BadInput(f"there are no weights of {of} ({record.digest}); run it with --weights all --again")
-    if record.weights_hash(state) not in ("", hashlib.sha256(save(tensors, METADATA)).hexdigest()):
+    if record.weights_hash(state) not in ("", hashlib.sha256(as_bytes(tensors)).hexdigest()):
         raise BadInput(f"the weights in {path} are not those of the run {record.digest}; run it with --again")
     return tensors
 
@@ -100,5 +105,5 @@ def pack_weights(records: Iterable[Record], path: Path) -> int:
             prefix = weights_name(record.digest, state)
             tensors |= {f"{prefix}/{name}": x for name, x in tensors_of(record, state=state).items()}
         count += bool(kept)
-    write_synced(path, save(tensors, METADATA), parents=True)
+    write_synced(path, as_bytes(tensors), parents=True)
     return count

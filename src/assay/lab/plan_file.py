@@ -1,0 +1,139 @@
+"""Plans as files in a store, from which workers of several machines carry out the same runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.description import BadInput, digest, suggestion
+from assay.index import Entry
+from assay.lab.plan import Plan
+from assay.lab.provenance import provenance
+from assay.lab.weights import Kept
+from assay.spec import RunSpec
+from assay.store import write_synced
+
+FOLDER = "plans"
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """A plan that workers share.
+
+    `earlier` has the place in the store of each record that a run had when the plan was made, if the run is to be
+    carried out nevertheless: with any other record the run has ended. `paths` are folders of a user's own modules, and
+    `origin` is the code that the plan was made with.
+    """
+
+    specs: tuple[RunSpec, ...]
+    slots: int | None
+    weights: Kept
+    checkpoint: float
+    workers: int
+    earlier: Mapping[str, str]
+    paths: tuple[str, ...] = ()
+    origin: Mapping[str, Any] = None  # type: ignore[assignment]
+
+    def save(self, store: Path) -> str:
+        """Write the plan into a store; returns its name, which is the same for the same plan."""
+        settings = dict[str, list[int]]()
+        for spec in self.specs:
+            settings.setdefault(json.dumps(spec.plain() | {"seed": 0}), []).append(spec.seed)
+        content = {
+            "settings": [[json.loads(text), seeds] for text, seeds in settings.items()],
+            "slots": self.slots,
+            "weights": self.weights,
+            "checkpoint": self.checkpoint,
+            "workers": self.workers,
+            "earlier": dict(self.earlier),
+            "paths": list(self.paths),
+            "origin": dict(self.origin),
+        }
+        name = digest(content)[:12]
+        write_synced(_path(store, name), json.dumps(content).encode())
+        return name
+
+    def plan(self, index: Mapping[str, Entry], device: torch.device, jobs: int | None, remote: bool = False) -> Plan:
+        """The plan without the runs that have ended since it was made; `remote` if it is carried out elsewhere."""
+        open_entries = (entry for name, entry in index.items() if self.earlier.get(name) != entry.place)
+        plan = Plan(self.specs, (), device, jobs, self.slots, self.weights, workers=self.workers, remote=remote)
+        for entry in open_entries:
+            plan.add(entry)
+        return plan
+
+
+def saved_plan(
+    plan: Plan, index: Mapping[str, Entry], checkpoint: float, workers: int, device: torch.device
+) -> SavedPlan:
+    """A plan as it can be saved."""
+    earlier = {name: index[name].place for name in plan.pending if name in index}
+    paths = tuple(str(Path(path).resolve()) for path in dict.fromkeys(["", *_added_paths()]))
+    specs = tuple(plan.specs.values())
+    return SavedPlan(specs, plan.slots, plan.weights, checkpoint, workers, earlier, paths, provenance(device))
+
+
+def _added_paths() -> Iterable[str]:
+    """The folders of study files that were loaded (`assay.studies` appends them)."""
+    return sys.path[sys.path.index("") + 1 :] if "" in sys.path else ()
+
+
+def read_plan(store: Path, name: str) -> SavedPlan:
+    """A plan of a store by its name; the modules of its user can be imported afterwards."""
+    path = _path(store, name)
+    if not path.is_file():
+        names = [file.stem for file in path.parent.glob("*.json")]
+        raise BadInput(f"{store} has no plan '{name}'{suggestion(name, names)}")
+    try:
+        content = json.loads(path.read_bytes())
+        sys.path += [folder for folder in content["paths"] if folder not in sys.path]
+        specs = (RunSpec(**{**plain, "seed": seed}) for plain, seeds in content["settings"] for seed in seeds)
+        options = {key: content[key] for key in ("slots", "weights", "checkpoint", "workers", "earlier", "origin")}
+        return SavedPlan(tuple(specs), **options, paths=tuple(content["paths"]))
+    except BadInput:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path} is not a plan ({type(error).__name__}: {error})") from None
+
+
+def require_same_code(origin: Mapping[str, Any], device: torch.device) -> None:
+    """BadInput if this machine has other versions than those that a plan was made with: its results might differ."""
+    here = provenance(device)
+    for name in ("assay", "torch", "numpy"):
+        theirs, ours = origin["versions"].get(name), here["versions"][name]
+        if theirs != ours:
+            host = socket.gethostname()
+            raise BadInput(
+                f"{host} has {name} {ours}, the plan was made with {name} {theirs}; install the same version"
+            )
+
+
+def note_runs(store: Path, digests: Iterable[str]) -> Path:
+    """Write down which runs a command is about, so that `assay status` knows how many are left; returns the file."""
+    names = sorted(digests)
+    path = store / FOLDER / f"{digest(names)[:12]}.runs"
+    write_synced(path, json.dumps(names).encode())
+    return path
+
+
+def noted_runs(store: Path) -> set[str]:
+    """The digests of all runs that commands on this store are or were about, until all of them had ended."""
+    names = set[str]()
+    for path in (store / FOLDER).glob("*.runs"):
+        with suppress(OSError, ValueError, TypeError):
+            names |= set(json.loads(path.read_bytes()))
+    return names
+
+
+def _path(store: Path, name: str) -> Path:
+    if os.sep in name:
+        raise BadInput(f"--plan {name} is not the name of a plan")
+    return store / FOLDER / f"{name}.json"

@@ -1,0 +1,80 @@
+"""How far the work on a store is: what is done, under way, failed and left, for whatever command asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.index import Entry
+from assay.lab.leases import LIFETIME, reports
+from assay.lab.plan_file import noted_runs
+from assay.store import Store
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that works on a store, as its heartbeat describes it. `age` is that of the heartbeat, in seconds."""
+
+    name: str
+    host: str
+    pid: int
+    device: str
+    command: str
+    started: str
+    seconds: float
+    age: float
+    is_alive: bool
+    under_way: tuple[Mapping[str, Any], ...]
+    ended: Mapping[str, int]
+
+    @property
+    def runs(self) -> int:
+        return sum(group["runs"] for group in self.under_way)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The runs of a store by verdict, the processes at work, and how many runs their commands have left."""
+
+    verdicts: Counter[str]
+    failed: tuple[Entry, ...]
+    processes: tuple[Process, ...]
+    left: int | None  # not under way yet; unknown if no command is known
+
+    @property
+    def done(self) -> int:
+        return sum(count for verdict, count in self.verdicts.items() if verdict != "failed")
+
+    @property
+    def under_way(self) -> int:
+        return sum(process.runs for process in self.processes if process.is_alive)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the rate at which the processes that are alive have ended runs; None if none has."""
+        alive = [process for process in self.processes if process.is_alive]
+        rate = sum(sum(process.ended.values()) / max(process.seconds, 1.0) for process in alive)
+        return ((self.left or 0) + self.under_way) / rate if rate else None
+
+
+def progress_of(store: Store) -> Progress:
+    index = store.index()
+    processes = tuple(_processes(store.path))
+    runs = noted_runs(store.path)
+    under_way = sum(process.runs for process in processes if process.is_alive)
+    open_runs = len(runs - index.keys())
+    failed = tuple(entry for entry in index.values() if not entry.finished)
+    verdicts = Counter(entry.verdict for entry in index.values())
+    return Progress(verdicts, failed, processes, max(0, open_runs - under_way) if runs else None)
+
+
+def _processes(store: Path) -> Iterator[Process]:
+    for report in reports(store):
+        with suppress(KeyError, TypeError):
+            names = ("name", "host", "pid", "device", "command", "started", "seconds", "age")
+            is_alive = not report["gone"] and report["age"] < LIFETIME
+            yield Process(*(report[name] for name in names), is_alive, tuple(report["under_way"]), report["ended"])
