@@ -13,11 +13,13 @@ from assay.cli_extract import extract
 from assay.cli_options import STORE, AsJson, OnDevice, command_line, print_json, settings
 from assay.cli_records import pack, probe, repeat, report
 from assay.cli_show import list_, show
+from assay.cli_stores import merge, status, work
 from assay.cli_theory import measure_theory, prove, size
 from assay.description import BadInput
 from assay.studies import study_named
 
 if TYPE_CHECKING:
+    from assay.lab.engines.choice import RunOptions
     from assay.spec import RunSpec
 
 app = typer.Typer(
@@ -29,7 +31,7 @@ app = typer.Typer(
 )
 app.command("list")(list_)
 app.command("measure-theory")(measure_theory)
-for command in (show, prove, size, report, repeat, probe, certify, check, extract, pack):
+for command in (show, prove, size, report, repeat, probe, certify, check, extract, pack, merge, status, work):
     app.command()(command)
 
 StoreAt = Annotated[Path, typer.Option("--store", help="The folder for the records.")]
@@ -38,8 +40,9 @@ Jobs = Annotated[
     typer.Option(
         "--jobs",
         min=1,
-        help="Number of groups of runs at a time: in processes on a CPU, on streams of one process on a GPU.",
-        show_default="one per core on a CPU; on a GPU up to 8, if they fit",
+        help="Number of groups of runs at a time: in processes on a CPU, on streams of one process on a GPU. "
+        "With --engine ray or slurm: the number of workers.",
+        show_default="one per core on a CPU; on a GPU up to 8, if they fit; ray: all of the cluster; slurm: 4",
     ),
 ]
 Slots = Annotated[
@@ -58,6 +61,26 @@ Weights = Annotated[
     typer.Option("--weights", help="Whose weights to keep: all, solved (right on every random test input) or none."),
 ]
 Checkpoint = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between checkpoints.")]
+EngineIs = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="Where runs are carried out: local (all GPUs or cores of this machine), ray (a cluster) or slurm (jobs).",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        help="The Ray cluster to join, as HOST:PORT or auto.",
+        show_default="RAY_ADDRESS, or else a cluster that is started on this machine",
+    ),
+]
+Sbatch = Annotated[
+    list[str] | None,
+    typer.Option("--sbatch", help="An option of sbatch, as partition=gpu or time=4:00:00. May be given several times."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --engine slurm: print what would be submitted.")]
 
 
 @app.command()
@@ -83,6 +106,10 @@ def run(
     ] = None,
     store: StoreAt = STORE,
     device: OnDevice = "auto",
+    engine: EngineIs = "local",
+    address: Address = None,
+    sbatch: Sbatch = None,
+    dry_run: DryRun = False,
     jobs: Jobs = None,
     slots: Slots = None,
     checkpoint: Checkpoint = 30.0,
@@ -93,6 +120,7 @@ def run(
 ) -> None:
     """Train a model on a task with one or more seeds, and test it, also on longer inputs."""
     _prepare(device)
+    from assay.lab.engines.choice import RunOptions
     from assay.spec import run_spec
 
     options = settings(set_ or [])
@@ -115,8 +143,8 @@ def run(
         for rate in rates
         for seed in range(seeds)
     ]
-    run_options = RunOptions(device, jobs, slots, checkpoint, weights, again, traceback)
-    _carry_out(specs, store, run_options, as_json, command_line())
+    run_options = RunOptions(device, jobs, slots, checkpoint, weights, again, engine, address, tuple(sbatch or ()))
+    _carry_out(specs, store, run_options, Output(as_json, traceback, dry_run), command_line())
 
 
 @app.command()
@@ -132,6 +160,10 @@ def study(
     ] = None,
     store: StoreAt = STORE,
     device: OnDevice = "auto",
+    engine: EngineIs = "local",
+    address: Address = None,
+    sbatch: Sbatch = None,
+    dry_run: DryRun = False,
     jobs: Jobs = None,
     slots: Slots = None,
     checkpoint: Checkpoint = 30.0,
@@ -142,20 +174,19 @@ def study(
 ) -> None:
     """Carry out all runs of a study, except those that are already in the store."""
     _prepare(device)
-    options = RunOptions(device, jobs, slots, checkpoint, weights, again, traceback)
-    _carry_out(study_named(name).runs_of(pieces or []), store, options, as_json, command_line())
+    from assay.lab.engines.choice import RunOptions
+
+    options = RunOptions(device, jobs, slots, checkpoint, weights, again, engine, address, tuple(sbatch or ()))
+    runs = study_named(name).runs_of(pieces or [])
+    _carry_out(runs, store, options, Output(as_json, traceback, dry_run), command_line())
 
 
-class RunOptions(NamedTuple):
-    """How runs are carried out."""
+class Output(NamedTuple):
+    """What a command prints."""
 
-    device: str
-    jobs: int | None
-    slots: int | None
-    checkpoint: float
-    weights: str
-    again: bool
+    as_json: bool
     traceback: bool
+    dry_run: bool
 
 
 def _prepare(device: str) -> None:
@@ -166,34 +197,33 @@ def _prepare(device: str) -> None:
         compilers.prepare()
 
 
-def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, as_json: bool, command: str) -> None:
+def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, output: Output, command: str) -> None:
     from assay.analysis.cells import cells
-    from assay.lab.carry_out import carry_out, local_engine
-    from assay.lab.device import parse_device
-    from assay.lab.plan import Plan
-    from assay.lab.weights import parse_kept
+    from assay.lab.carry_out import carry_out
+    from assay.lab.engines.choice import plan_and_engine, preview
     from assay.store import Store
     from assay.terminal import LiveProgress, console, print_cells
 
-    device = parse_device(options.device)
+    if output.dry_run:
+        typer.echo(preview(specs, store_path, options))
+        return
     store, out = Store.create(store_path), console()
-    kept = parse_kept(options.weights)
-    plan = Plan(specs, store.index().values(), device, options.jobs, options.slots, kept, options.again)
-    total, pending = len(plan.specs), len(plan.pending)
-    if not as_json and pending < total:
-        out.print(f"{total - pending} of {total} runs are already in {store_path}")
-    try:
-        with LiveProgress(out, pending, quiet=as_json) as progress:
-            records = carry_out(plan, store, local_engine(plan, store, options.checkpoint), progress.receive)
-    except KeyboardInterrupt:
-        finished = len(plan.finished & plan.specs.keys())
-        message = f"stopped: {finished} of {total} runs are kept in {store_path}, and unfinished runs are saved"
-        typer.echo(f"\n{message}; continue with: {command}", err=True)
-        raise typer.Exit(130) from None
-    if as_json:
+    with plan_and_engine(specs, store, options) as (plan, engine):
+        total, pending = len(plan.specs), len(plan.pending)
+        if not output.as_json and pending < total:
+            out.print(f"{total - pending} of {total} runs are already in {store_path}")
+        try:
+            with LiveProgress(out, pending, quiet=output.as_json) as progress:
+                records = carry_out(plan, store, engine, progress.receive)
+        except KeyboardInterrupt:
+            finished = len(plan.finished & plan.specs.keys())
+            message = f"stopped: {finished} of {total} runs are kept in {store_path}, and unfinished runs are saved"
+            typer.echo(f"\n{message}; continue with: {command}", err=True)
+            raise typer.Exit(130) from None
+    if output.as_json:
         print_json({"cells": [c.plain() for c in cells(records)], "records": [r.plain() for r in records]})
     else:
-        print_cells(out, cells(records), options.traceback)
+        print_cells(out, cells(records), output.traceback)
         if pending:
             out.print(progress.summary())
     if any(not record.finished for record in records):

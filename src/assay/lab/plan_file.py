@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,26 @@ class SavedPlan:
     checkpoint: float
     workers: int
     earlier: Mapping[str, str]
-    paths: tuple[str, ...] = ()
-    origin: Mapping[str, Any] = None  # type: ignore[assignment]
+    paths: tuple[str, ...]
+    origin: Mapping[str, Any]
+
+    @cached_property
+    def name(self) -> str:
+        """The same for the same plan."""
+        return digest(self.plain)[:12]
 
     def save(self, store: Path) -> str:
-        """Write the plan into a store; returns its name, which is the same for the same plan."""
+        """Write the plan into a store; returns its name."""
+        write_synced(_path(store, self.name), json.dumps(self.plain).encode())
+        return self.name
+
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The plan as JSON data, with each setting once for all of its seeds."""
         settings = dict[str, list[int]]()
         for spec in self.specs:
             settings.setdefault(json.dumps(spec.plain() | {"seed": 0}), []).append(spec.seed)
-        content = {
+        return {
             "settings": [[json.loads(text), seeds] for text, seeds in settings.items()],
             "slots": self.slots,
             "weights": self.weights,
@@ -58,9 +70,6 @@ class SavedPlan:
             "paths": list(self.paths),
             "origin": dict(self.origin),
         }
-        name = digest(content)[:12]
-        write_synced(_path(store, name), json.dumps(content).encode())
-        return name
 
     def plan(self, index: Mapping[str, Entry], device: torch.device, jobs: int | None, remote: bool = False) -> Plan:
         """The plan without the runs that have ended since it was made; `remote` if it is carried out elsewhere."""
