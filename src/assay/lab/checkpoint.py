@@ -64,8 +64,13 @@ class Checkpoints:
                 tensors[f"{prefix} at"] = torch.tensor([saved.step, saved.score], dtype=torch.float64)
                 tensors[f"{prefix} theta"] = saved.theta.contiguous()
                 tensors |= {f"{prefix} buffer {name}": buffer.contiguous() for name, buffer in saved.buffers.items()}
-        write_synced(self.path, save(tensors, {"assay": FORMAT, "members": json.dumps(header)}))
+        data = save(tensors, {"assay": FORMAT, "members": json.dumps(header)})
+        self._replace(data, {member["digest"]: member["trained"] for member in header})
         self.written = time.monotonic()
+
+    def _replace(self, data: bytes, steps: dict[str, int]) -> None:
+        """Store the content of this instance's file, which holds members at so many steps."""
+        write_synced(self.path, data)
 
     def delete(self) -> None:
         """Delete this instance's file: its members have ended."""
@@ -91,11 +96,7 @@ class Checkpoints:
     def prune(self, finished: Iterable[str]) -> None:
         """Delete obsolete checkpoints and leftover temporary files."""
         done = set(finished)
-        latest: dict[str, tuple[int, Path]] = {}
-        for path, _, header in self._all():
-            if header["digest"] not in done:
-                latest[header["digest"]] = max(latest.get(header["digest"], (-1, path)), (header["trained"], path))
-        needed = {path for _, path in latest.values()}
+        needed = {path for digest, (_, path) in self.latest().items() if digest not in done}
         for path in self.folder.glob("*.safetensors"):
             if path not in needed:
                 path.unlink(missing_ok=True)
@@ -103,6 +104,13 @@ class Checkpoints:
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > ABANDONED:
                     path.unlink()
+
+    def latest(self) -> dict[str, tuple[int, Path]]:
+        """The most steps of each member, and the file with its checkpoint at that step."""
+        latest: dict[str, tuple[int, Path]] = {}
+        for path, _, header in self._all():
+            latest[header["digest"]] = max(latest.get(header["digest"], (-1, path)), (header["trained"], path))
+        return latest
 
     def _all(self) -> Iterator[tuple[Path, int, dict[str, Any]]]:
         for path in sorted(self.folder.glob("*.safetensors")):

@@ -35,18 +35,34 @@ def source_digest(factory: Callable[..., Any]) -> str:
             return digest(inspect.getsource(factory))
         except (OSError, TypeError):
             return ""
-    parts: dict[str, str] = {root.name: _text(root.file)}
+    modules, distributions = _parts(root)
+    texts = {name: _text(module.file) if module.file else "" for name, module in modules.items()}
+    return digest(texts | {name: metadata.version(name) for name in distributions})
+
+
+def project_files(module: str) -> dict[str, bytes]:
+    """A module and what it imports of its project: the files by their paths below a folder to import them from."""
+    root = _find(module)
+    if root is None or root.file is None or root.is_installed or root.is_standard or root.top in NOT_COUNTED:
+        return {}
+    modules = [module for module in _parts(root)[0].values() if module.file]
+    return {module.relative_path: module.file.read_bytes() for module in modules if module.file}
+
+
+def _parts(root: _Module) -> tuple[dict[str, _Module], set[str]]:
+    """The modules of a project that a module is made of, itself included, and the installed distributions."""
+    modules, distributions = {root.name: root}, set[str]()
     queue = [*_imported_modules(root), *filter(None, map(_find, _prefixes(root.name)))]
     while queue:
         module = queue.pop()
-        if module.name in parts or module.top in NOT_COUNTED or module.is_standard:
+        if module.name in modules or module.top in NOT_COUNTED or module.is_standard:
             continue
         if module.is_installed and (names := _distributions().get(module.top)):
-            parts |= {name: metadata.version(name) for name in names}
+            distributions.update(names)
         else:
-            parts[module.name] = _text(module.file) if module.file else ""
+            modules[module.name] = module
             queue += _imported_modules(module)
-    return digest(parts)
+    return modules, distributions
 
 
 class _Module(NamedTuple):
@@ -59,6 +75,17 @@ class _Module(NamedTuple):
     @property
     def top(self) -> str:
         return self.name.partition(".")[0]
+
+    @property
+    def relative_path(self) -> str:
+        """
+        >>> _Module("a.b", Path("x/a/b.py"), None).relative_path
+        'a/b.py'
+        >>> _Module("a", Path("x/a/__init__.py"), ()).relative_path
+        'a/__init__.py'
+        """
+        folders = self.name.split(".") if self.folders is not None else self.name.split(".")[:-1]
+        return "/".join([*folders, self.file.name if self.file else ""])
 
     @property
     def is_installed(self) -> bool:

@@ -215,7 +215,7 @@ def _work(pipe: Connection, device_name: str, store: str, checkpoint_interval: f
         with stop_on_signal(signal.SIGTERM, patient=True) as poll:  # a second one must not interrupt the saving
             while True:
                 work = json.loads(pipe.recv_bytes())
-                specs = _read_specs(work["specs"], device, on_record)
+                specs = read_specs(work["specs"], device, on_record)
                 if specs:
                     checkpoints = Checkpoints(Path(store), checkpoint_interval)
                     options = (work["slots"], checkpoints, work["memory_limit"], work["weights"])
@@ -228,7 +228,7 @@ def _work(pipe: Connection, device_name: str, store: str, checkpoint_interval: f
         return  # the parent is gone, or stops its workers
 
 
-def _read_specs(work: list[dict[str, Any]], device: torch.device, on_record: Any) -> list[RunSpec]:
+def read_specs(work: list[dict[str, Any]], device: torch.device, on_record: Any) -> list[RunSpec]:
     """Specs from plain data; one that cannot be read here (a task that is not importable) is a failed run."""
     specs = []
     for item in work:

@@ -42,7 +42,7 @@ class SharedDevice:
         self.store, self.checkpoint_interval = store, checkpoint_interval
 
     def run(self, groups: Iterable[Group], on_event: OnEvent) -> None:
-        with stop_on_signal() as poll, _short_turns():
+        with stop_on_signal() as poll, short_turns():
             workers = Workers(self, on_event, poll)
             try:
                 for group in groups:
@@ -59,7 +59,7 @@ class Workers:
 
     def __init__(self, engine: SharedDevice, on_event: OnEvent, poll: Callable[[], None]) -> None:
         self.engine, self.on_event, self.poll_signals = engine, on_event, poll
-        self.streams = [_new_stream(engine.device) for _ in range(engine.jobs)]
+        self.streams = [new_stream(engine.device) for _ in range(engine.jobs)]
         self.threads: dict[int, threading.Thread] = {}
         self.admission = Admission(engine.memory, self.poll)
         self.stopping, self.event_lock = threading.Event(), threading.Lock()
@@ -105,13 +105,9 @@ class Workers:
         engine = self.engine
         try:
             checkpoints = Checkpoints(engine.store, engine.checkpoint_interval)
-            options = (group.slots, checkpoints, group.memory_limit, group.weights)
             alone = partial(self.admission.get_device_alone, number)
-            stream = self.streams[number]
-            with torch.cuda.stream(stream) if stream else nullcontext():
-                _return_unused_memory(group.memory, engine.device)
-                report = partial(self._report, number)
-                execute_group(group.specs, engine.device, report, report, self.poll, *options, get_device_alone=alone)
+            report = partial(self._report, number)
+            execute_on_stream(group, engine.device, self.streams[number], report, self.poll, checkpoints, alone)
             self._report(number)
         except BaseException as error:
             if not self.stopping.is_set():
@@ -167,7 +163,23 @@ class Admission:
         self.poll()
 
 
-def _new_stream(device: torch.device) -> torch.cuda.Stream | None:
+def execute_on_stream(
+    group: Group,
+    device: torch.device,
+    stream: torch.cuda.Stream | None,
+    report: Callable[[Record | Status | EvaluationStatus], None],
+    poll: Callable[[], None],
+    checkpoints: Checkpoints,
+    get_device_alone: Callable[[], bool],
+) -> None:
+    """Carry out a group that was admitted to the device, on a stream of its own."""
+    options = (group.slots, checkpoints, group.memory_limit, group.weights)
+    with torch.cuda.stream(stream) if stream else nullcontext():
+        _return_unused_memory(group.memory, device)
+        execute_group(group.specs, device, report, report, poll, *options, get_device_alone=get_device_alone)
+
+
+def new_stream(device: torch.device) -> torch.cuda.Stream | None:
     return torch.cuda.Stream(device) if device.type == "cuda" else None
 
 
@@ -179,7 +191,7 @@ def _return_unused_memory(needed: float, device: torch.device) -> None:
 
 
 @contextmanager
-def _short_turns() -> Iterator[None]:
+def short_turns() -> Iterator[None]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
