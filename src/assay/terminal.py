@@ -22,6 +22,8 @@ from assay.record import Record
 from assay.report.text import in_percent, or_dash, percent
 
 if TYPE_CHECKING:
+    from assay.lab.progress import Process
+    from assay.lab.progress import Progress as StoreProgress
     from assay.theory.bounds.sizes import Size
     from assay.theory.claim import CheckResult
 
@@ -46,6 +48,7 @@ class LiveProgress:
         self.console, self.quiet, self.total = console, quiet, total
         self.lines: dict[int, TaskID] = {}
         self.verdicts: Counter[str] = Counter()
+        self.message = ""
         self.steps, self.start, self.last_status = 0, time.monotonic(), time.monotonic()
         self.runs = Progress(
             TextColumn("[bold]all runs"),
@@ -67,12 +70,20 @@ class LiveProgress:
         self.live.stop()
 
     def receive(self, event: Event) -> None:
-        if event.status:
+        if event.message:
+            self._show_message(event.message)
+        elif event.status:
             self._show_status(event.worker, event.status)
         elif event.record:
             self._show_record(event.record)
         elif event.worker in self.lines:
             self.workers.update(self.lines[event.worker], visible=False)
+
+    def _show_message(self, message: str) -> None:
+        """Show why everything waits, once."""
+        if message != self.message and not self.quiet:
+            self.console.print(message, markup=False)
+        self.message = message
 
     def _show_status(self, worker: int, status: Status | EvaluationStatus) -> None:
         if worker not in self.lines:
@@ -190,6 +201,35 @@ def print_cells(console: Console, cells: Sequence[Cell], traceback: bool = False
             console.print(record.traceback, markup=False)
     if not traceback and any(record.traceback for record in failed):
         console.print("[dim]--traceback shows where")
+
+
+def print_progress(console: Console, progress: StoreProgress, errors: Sequence[Record]) -> None:
+    """What is done, under way, failed and left in a store, and the processes that work on it."""
+    verdicts = ", ".join(f"{count:,} {name}" for name, count in progress.verdicts.most_common() if name != "failed")
+    console.print(f"done       {progress.done:,}" + f" ({verdicts})" * bool(verdicts), markup=False)
+    console.print(f"under way  {progress.under_way:,}")
+    console.print(f"failed     {len(progress.failed):,}" + " (the same command tries them again)" * bool(errors))
+    seconds, has_work = progress.seconds_left, progress.left or progress.under_way
+    time_left = f", about {clock(seconds)} at the present rate" if seconds and has_work else ""
+    console.print(f"left       {progress.left:,}{time_left}")
+    for record in errors:
+        console.print(f"  failed: {record.task} {record.model} seed {record.seed}: {record.error}", markup=False)
+    if progress.processes:
+        console.print(_process_table(progress.processes))
+
+
+def _process_table(processes: Sequence[Process]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
+    for name, justify in (("process", "left"), ("device", "left"), ("since", "right"), ("runs under way", "left")):
+        table.add_column(name, justify="right" if justify == "right" else "left")
+    for process in sorted(processes, key=lambda process: not process.is_alive):
+        silent = "" if process.is_alive else f"no sign of life for {clock(process.age)}"
+        names = [escape(f"{group['model']} {group['task']}") for group in process.under_way]
+        sizes = [f"{counted(group['runs'], 'run')}, {clock(group['seconds'])}" for group in process.under_way]
+        groups = [f"{name}: {size}" for name, size in zip(names, sizes, strict=True)]
+        place = escape(f"{process.host} {process.pid}")
+        table.add_row(place, escape(process.device), clock(process.seconds), silent or "\n".join(groups) or "-")
+    return table
 
 
 def _cell_columns(cells: Sequence[Cell]) -> dict[str, Callable[[Cell], str]]:

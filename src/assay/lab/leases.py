@@ -28,6 +28,7 @@ from assay.lab.checkpoint import Checkpoints
 from assay.store import StoreUnavailable, write_synced
 
 HEARTBEAT = 10.0  # seconds between two heartbeats
+NEWS_SECONDS = 1.0  # the same, while runs are leased
 LIFETIME = 60.0  # seconds without a heartbeat after which a process counts as dead
 SUSPICIOUS_DEATHS = 3  # of processes that carried out a run, without progress; then it is carried out alone
 MOST_DEATHS = 5  # and then it counts as failed
@@ -77,7 +78,7 @@ class Leases:
         }
         self.activity: Callable[[], dict[str, Any]] = dict  # what the heartbeat says of the work
         self.start, self.beats = time.monotonic(), 0
-        self.stopped = threading.Event()
+        self.stopped, self.changed = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._keep_beating, name="heartbeat", daemon=True)
 
     def __enter__(self) -> Leases:
@@ -87,6 +88,7 @@ class Leases:
 
     def __exit__(self, *_: object) -> None:
         self.stopped.set()
+        self.changed.set()
         self.thread.join()
         self.release(list(self.held))
         dead = [name for name in self.observed if not self.is_alive(name)]
@@ -177,6 +179,7 @@ class Leases:
             os.write(file, content)
         os.close(file)
         self.held[lease.digest] = lease
+        self.changed.set()
         if not self.holds(lease.digest):  # a listing may be old on a network file system
             self.release([lease.digest])
             return None
@@ -219,7 +222,9 @@ class Leases:
         return name in self.observed and self.observed[name].has_changed
 
     def _keep_beating(self) -> None:
-        while not self.stopped.wait(self.heartbeat):
+        while not self.stopped.wait(min(NEWS_SECONDS, self.heartbeat)):
+            self.changed.wait(self.heartbeat)
+            self.changed.clear()
             with suppress(OSError, BadInput):  # the store may come back
                 self._beat()
 

@@ -14,6 +14,8 @@ from assay.lab.leases import LIFETIME, reports
 from assay.lab.plan_file import noted_runs
 from assay.store import Store
 
+FROM_REPORT = ("name", "host", "pid", "device", "command", "started", "seconds", "age", "ended")
+
 
 @dataclass(frozen=True)
 class Process:
@@ -43,7 +45,7 @@ class Progress:
     verdicts: Counter[str]
     failed: tuple[Entry, ...]
     processes: tuple[Process, ...]
-    left: int | None  # not under way yet; unknown if no command is known
+    left: int  # of the runs that commands have named; not under way, and not failed
 
     @property
     def done(self) -> int:
@@ -58,23 +60,25 @@ class Progress:
         """At the rate at which the processes that are alive have ended runs; None if none has."""
         alive = [process for process in self.processes if process.is_alive]
         rate = sum(sum(process.ended.values()) / max(process.seconds, 1.0) for process in alive)
-        return ((self.left or 0) + self.under_way) / rate if rate else None
+        return (self.left + self.under_way) / rate if rate else None
 
 
 def progress_of(store: Store) -> Progress:
+    """The state of the work, from the index and the heartbeats."""
     index = store.index()
     processes = tuple(_processes(store.path))
-    runs = noted_runs(store.path)
     under_way = sum(process.runs for process in processes if process.is_alive)
-    open_runs = len(runs - index.keys())
+    named = len(noted_runs(store.path) - index.keys())
     failed = tuple(entry for entry in index.values() if not entry.finished)
     verdicts = Counter(entry.verdict for entry in index.values())
-    return Progress(verdicts, failed, processes, max(0, open_runs - under_way) if runs else None)
+    return Progress(verdicts, failed, processes, max(0, named - under_way))
 
 
 def _processes(store: Path) -> Iterator[Process]:
     for report in reports(store):
         with suppress(KeyError, TypeError):
-            names = ("name", "host", "pid", "device", "command", "started", "seconds", "age")
-            is_alive = not report["gone"] and report["age"] < LIFETIME
-            yield Process(*(report[name] for name in names), is_alive, tuple(report["under_way"]), report["ended"])
+            yield Process(
+                **{name: report[name] for name in FROM_REPORT},
+                is_alive=not report["gone"] and report["age"] < LIFETIME,
+                under_way=tuple(report["under_way"]),
+            )

@@ -272,6 +272,8 @@ class Session:
         work = {
             "specs": specs,
             "slots": group.slots,
+            "wanted": group.wanted,
+            "size": group.size,
             "memory_limit": worker.memory,
             "weights": group.weights,
             "checkpoints": self._saved_files(group),

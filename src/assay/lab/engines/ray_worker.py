@@ -34,7 +34,7 @@ from assay.lab.device import parse_device
 from assay.lab.engines.local_processes import read_specs
 from assay.lab.engines.shared_device import Admission, execute_on_stream, new_stream, short_turns
 from assay.lab.memory import memory_limit
-from assay.lab.plan import Group, slots_on_gpu
+from assay.lab.plan import Group, sized
 from assay.lab.provenance import provenance
 from assay.lab.status import EvaluationStatus, Status
 from assay.models.skeleton import Foreign
@@ -122,7 +122,9 @@ class GroupWorker:
         if not specs:
             return
         _check_source(specs[0])
-        group = self._sized(Group(tuple(specs), work["slots"], work["memory_limit"], work["weights"]))
+        tasks = tuple(dict.fromkeys(spec.task for spec in specs))
+        group = Group(tuple(specs), work["slots"], work["memory_limit"], work["weights"])
+        group = self._sized(replace(group, wanted=work["wanted"], size=work["size"], tasks=tasks))
         number = self.free_places.pop()
         try:
             self.admission.enter(number, group.memory)
@@ -135,11 +137,8 @@ class GroupWorker:
 
     def _sized(self, group: Group) -> Group:
         """A group with slots: the process that made it may have no GPU, or another one."""
-        if group.slots:
-            return group
         with self.sizing:
-            slots, memory = slots_on_gpu(group.specs, None, self.device, self.memory)
-        return replace(group, slots=slots, memory_limit=self.memory, memory=memory)
+            return sized(group, self.device, self.memory)
 
     def _unpack_modules(self, files: Mapping[str, bytes]) -> None:
         """Make the user's modules importable, unless they are already."""
