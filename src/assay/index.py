@@ -73,18 +73,17 @@ class SegmentReader:
 
     path: Path
     index_read: int = 0  # bytes of the index that were read
+    indexed: int = 0  # bytes of the segment that these cover
     covered: int = 0  # bytes of the segment whose entries are known
     lines: int = 0  # of the segment, as far as it is covered
     index_is_good: bool = True
 
     def read(self) -> Iterator[Entry]:
         """New entries, from the index as far as it goes; BadInput if the segment is damaged."""
-        indexed = self.covered
         for entry in self._from_index():
-            indexed = max(indexed, entry.offset + entry.length)
             if entry.offset >= self.covered:
                 yield self._next(entry)
-        yield from self._from_segment(indexed)
+        yield from self._from_segment()
 
     def _next(self, entry: Entry) -> Entry:
         self.covered, self.lines = entry.offset + entry.length, self.lines + 1
@@ -100,23 +99,22 @@ class SegmentReader:
         if not end or not self.index_is_good:
             return
         self.index_read += end
-        expected = None
         try:
             # One call for all lines: a hundred thousand calls take seconds.
             for digest, verdict, task, model, seed, seconds, offset, length in json.loads(
                 b"[%s]" % data[: end - 1].replace(b"\n", b",")
             ):
-                if expected is not None and offset != expected:
+                if offset != self.indexed:
                     raise ValueError("a line is missing")
-                expected = offset + length
+                self.indexed += length
                 yield Entry(digest, verdict, task, model, seed, seconds, segment, offset, length)
         except (ValueError, TypeError):
             self.index_is_good = False
 
-    def _from_segment(self, indexed: int) -> Iterator[Entry]:
+    def _from_segment(self) -> Iterator[Entry]:
         """Entries of whole lines beyond the index. A last line without its end was never reported as stored."""
         size = self.path.stat().st_size
-        if size < indexed:
+        if size < self.indexed:
             raise cut_short(self.path, self.lines)
         if size == self.covered:
             return

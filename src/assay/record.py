@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -146,7 +147,7 @@ class Certified(Part):
 
 # Fields of a record that may differ between two records of the same run on the same kind of machine.
 CIRCUMSTANCES = {"seconds", "started", "ended", "commit", "versions", "device", "backend", "population", "traceback"}
-CIRCUMSTANCES |= {"weights_sha256", "certified"}
+CIRCUMSTANCES |= {"certified"}
 
 
 class Record(Description):
@@ -297,13 +298,14 @@ class Record(Description):
         return self.verdict != "failed"
 
     @property
-    def result(self) -> dict[str, Any]:
-        """What came of the run, without when, where and how fast, and without what was examined later."""
-        data = self.model_dump(exclude=CIRCUMSTANCES)
-        for part in (data, *data["states"]):
-            if part["probing"]:
+    def result(self) -> str:
+        """What came of the run as JSON text, without when, where and how fast, and what was examined later."""
+        data = {name: value for name, value in self.plain().items() if name not in CIRCUMSTANCES}
+        for part in (data, *data.get("states", ())):
+            part.pop("weights_sha256", None)
+            if part.get("probing"):
                 del part["probing"]["seconds"]
-        return data
+        return json.dumps(data, sort_keys=True)
 
     def state(self, name: str) -> OtherState | None:
         """The test of a further state."""

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import torch
 
-from assay import store as store_module
 from assay.lab import carry_out as carrying_out
 from assay.lab import leases as leasing
 from assay.lab.carry_out import Work, carry_out, local_engine
@@ -34,7 +33,7 @@ CPU = torch.device("cpu")
 
 def specs(count: int, steps: int = 20) -> list[RunSpec]:
     training = {"steps": steps, "lengths": [2, 8], "validate_every": 10, "stop": "never"}
-    options = {"model_options": {"width": 8}, "training": training, "testing": {"rows": 16}}
+    options: dict[str, Any] = {"model_options": {"width": 8}, "training": training, "testing": {"rows": 16}}
     return [run_spec("parity", "gru", seed=seed, **options) for seed in range(count)]
 
 
@@ -212,7 +211,7 @@ def test_a_full_disk_is_waited_for(store: Store, monkeypatch: pytest.MonkeyPatch
         fsync(file)
 
     monkeypatch.setattr(carrying_out, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(store_module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     plan = Plan(specs(2), [], CPU, jobs=1)
     carry_out(plan, store, local_engine(plan, store), lambda event: messages.append(event.message))
     assert not failures

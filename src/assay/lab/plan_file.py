@@ -18,7 +18,7 @@ import torch
 from assay.description import BadInput, digest, suggestion
 from assay.index import Entry
 from assay.lab.plan import Plan
-from assay.lab.provenance import provenance
+from assay.lab.provenance import differing_version, provenance
 from assay.lab.weights import Kept
 from assay.spec import RunSpec
 from assay.store import write_synced
@@ -32,7 +32,7 @@ class SavedPlan:
 
     `earlier` has the place in the store of each record that a run had when the plan was made, if the run is to be
     carried out nevertheless: with any other record the run has ended. `paths` are folders of a user's own modules, and
-    `origin` is the code that the plan was made with.
+    `versions` are those of the packages that the plan was made with.
     """
 
     specs: tuple[RunSpec, ...]
@@ -42,7 +42,7 @@ class SavedPlan:
     workers: int
     earlier: Mapping[str, str]
     paths: tuple[str, ...]
-    origin: Mapping[str, Any]
+    versions: Mapping[str, str]
 
     @cached_property
     def name(self) -> str:
@@ -68,26 +68,24 @@ class SavedPlan:
             "workers": self.workers,
             "earlier": dict(self.earlier),
             "paths": list(self.paths),
-            "origin": dict(self.origin),
+            "versions": dict(self.versions),
         }
 
     def plan(self, index: Mapping[str, Entry], device: torch.device, jobs: int | None, remote: bool = False) -> Plan:
         """The plan without the runs that have ended since it was made; `remote` if it is carried out elsewhere."""
-        open_entries = (entry for name, entry in index.items() if self.earlier.get(name) != entry.place)
+        ended = (entry for name, entry in index.items() if self.earlier.get(name) != entry.place)
         plan = Plan(self.specs, (), device, jobs, self.slots, self.weights, workers=self.workers, remote=remote)
-        for entry in open_entries:
+        for entry in ended:
             plan.add(entry)
         return plan
 
 
-def saved_plan(
-    plan: Plan, index: Mapping[str, Entry], checkpoint: float, workers: int, device: torch.device
-) -> SavedPlan:
+def saved_plan(plan: Plan, index: Mapping[str, Entry], checkpoint: float, workers: int) -> SavedPlan:
     """A plan as it can be saved."""
     earlier = {name: index[name].place for name in plan.pending if name in index}
     paths = tuple(str(Path(path).resolve()) for path in dict.fromkeys(["", *_added_paths()]))
     specs = tuple(plan.specs.values())
-    return SavedPlan(specs, plan.slots, plan.weights, checkpoint, workers, earlier, paths, provenance(device))
+    return SavedPlan(specs, plan.slots, plan.weights, checkpoint, workers, earlier, paths, _versions())
 
 
 def _added_paths() -> Iterable[str]:
@@ -105,7 +103,7 @@ def read_plan(store: Path, name: str) -> SavedPlan:
         content = json.loads(path.read_bytes())
         sys.path += [folder for folder in content["paths"] if folder not in sys.path]
         specs = (RunSpec(**{**plain, "seed": seed}) for plain, seeds in content["settings"] for seed in seeds)
-        options = {key: content[key] for key in ("slots", "weights", "checkpoint", "workers", "earlier", "origin")}
+        options = {key: content[key] for key in ("slots", "weights", "checkpoint", "workers", "earlier", "versions")}
         return SavedPlan(tuple(specs), **options, paths=tuple(content["paths"]))
     except BadInput:
         raise
@@ -113,16 +111,17 @@ def read_plan(store: Path, name: str) -> SavedPlan:
         raise BadInput(f"{path} is not a plan ({type(error).__name__}: {error})") from None
 
 
-def require_same_code(origin: Mapping[str, Any], device: torch.device) -> None:
+def require_same_versions(versions: Mapping[str, str]) -> None:
     """BadInput if this machine has other versions than those that a plan was made with: its results might differ."""
-    here = provenance(device)
-    for name in ("assay", "torch", "numpy"):
-        theirs, ours = origin["versions"].get(name), here["versions"][name]
-        if theirs != ours:
-            host = socket.gethostname()
-            raise BadInput(
-                f"{host} has {name} {ours}, the plan was made with {name} {theirs}; install the same version"
-            )
+    if difference := differing_version(_versions(), versions):
+        name, ours, theirs = difference
+        host = socket.gethostname()
+        raise BadInput(f"{host} has {name} {ours}, the plan was made with {name} {theirs}; install the same version")
+
+
+def _versions() -> dict[str, str]:
+    versions: dict[str, str] = provenance(torch.device("cpu"))["versions"]  # to ask a GPU would take its memory
+    return versions
 
 
 def note_runs(store: Path, digests: Iterable[str]) -> Path:

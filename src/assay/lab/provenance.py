@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
+
+COMPARED = ("assay", "torch", "numpy")  # versions that must be equal on all machines
 
 
 @cache
@@ -19,6 +22,22 @@ def provenance(device: torch.device) -> dict[str, Any]:
     versions = {name: _version(name) for name in ("assay", "torch", "numpy")} | {"python": platform.python_version()}
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
     return {"commit": commit(), "versions": versions, "device": name}
+
+
+def differing_version(here: Mapping[str, str], there: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """The first package whose version is another one on another machine, so that results might differ, and both.
+
+    Builds of a version for CPU and GPU are not told apart.
+
+    >>> differing_version({"assay": "1", "torch": "2.1+cpu"}, {"assay": "1", "torch": "2.1"})
+    >>> differing_version({"assay": "1", "torch": "2.1+cpu"}, {"assay": "1", "torch": "2.0"})
+    ('torch', '2.1', '2.0')
+    """
+    for name in COMPARED:
+        ours, theirs = (versions.get(name, "none").partition("+")[0] for versions in (here, there))
+        if ours != theirs:
+            return name, ours, theirs
+    return None
 
 
 def _version(package: str) -> str:

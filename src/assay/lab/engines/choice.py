@@ -104,7 +104,7 @@ def shared_plan(
     device = torch.device(_remote_device(options))
     workers = workers or slurm_workers(options) * slurm_cores(options)
     plan = _plan(specs, store, options, device, workers, remote=True)
-    return plan, saved_plan(plan, store.index(), options.checkpoint, workers, device)
+    return plan, saved_plan(plan, store.index(), options.checkpoint, workers)
 
 
 def preview(specs: Sequence[RunSpec], store: Path, options: RunOptions) -> str:

@@ -1,0 +1,168 @@
+"""Workers that lease runs for themselves: they share a plan, replace each other, and end with the same records."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from assay.cli import app
+from assay.description import BadInput
+from assay.lab.carry_out import carry_out, local_engine
+from assay.lab.engines import choice
+from assay.lab.engines.choice import RunOptions, plan_and_engine, shared_plan, worker_command
+from assay.lab.engines.engine import Event
+from assay.lab.engines.local_devices import LocalDevices
+from assay.lab.engines.store_workers import StoreWorkers
+from assay.lab.leases import reports
+from assay.lab.plan import LARGEST_ON_CPU, SMALLEST_ON_GPU, Plan
+from assay.lab.plan_file import SavedPlan, read_plan, require_same_versions, saved_plan
+from assay.record import Record
+from assay.spec import RunSpec, run_spec
+from assay.store import Store
+
+CPU = torch.device("cpu")
+
+
+def specs(count: int, steps: int = 30) -> list[RunSpec]:
+    training = {"steps": steps, "lengths": [2, 8], "validate_every": 10, "stop": "never"}
+    options: dict[str, Any] = {"model_options": {"width": 8}, "training": training, "testing": {"rows": 16}}
+    return [run_spec("parity", model, seed=seed, **options) for seed in range(count // 2) for model in ("gru", "lstm")]
+
+
+def engine(plan: Plan, saved: SavedPlan, store: Store, workers: int) -> StoreWorkers:
+    """Workers on the CPU of this machine, as they would be on its GPUs."""
+    command = worker_command(store.path, saved.save(store.path), "cpu", jobs=1)
+    launcher = LocalDevices(command, store.path / "logs", cpu_workers=workers)
+    return StoreWorkers(plan, store.path, launcher, workers, saved.earlier)
+
+
+def test_workers_of_which_one_is_killed_make_the_records_of_one_process(tmp_path: Path):
+    runs, here, there = specs(8, 500), Store.create(tmp_path / "here"), Store.create(tmp_path / "there")
+    alone = Plan(runs, [], CPU, jobs=1)
+    expected = carry_out(alone, here, local_engine(alone, here))
+    plan, saved = shared_plan(runs, there, RunOptions(device="cpu", checkpoint=0.0), workers=2)
+    killed, statuses = list[int](), list[int]()
+
+    def on_event(event: Event) -> None:
+        statuses.append(event.worker if event.status else -1)
+        busy = [report["pid"] for report in reports(there.path) if report["under_way"]]
+        if len(busy) == 2 and not killed:
+            killed.extend(busy[:1])
+            os.kill(busy[0], signal.SIGKILL)
+
+    records = carry_out(plan, there, engine(plan, saved, there, 2), on_event)
+    assert killed
+    assert {record.digest: record.result for record in records} == {r.digest: r.result for r in expected}
+    assert len(list(there.history())) == len(runs), "each run is recorded once"
+    assert not list((there.path / "leases").iterdir())
+    assert not list((there.path / "checkpoints").glob("*"))
+    assert {0, 1} <= {*statuses}, "what both do is shown"
+
+
+def test_a_run_that_failed_is_tried_once_by_all_workers_together(tmp_path: Path):
+    """The worker that takes over its plan later knows that it has been tried."""
+    store, (good, bad) = Store.create(tmp_path / "s"), specs(2)
+    error = Record(digest=bad.digest, spec=bad.plain(), verdict="failed", stopped="error", error="lost")
+    store.add(error)
+    _, saved = shared_plan([good, bad], store, RunOptions(device="cpu"), workers=2)
+    assert set(saved.plan(store.index(), CPU, None).pending) == {good.digest, bad.digest}, "failed before the command"
+    store.add(error)
+    assert set(saved.plan(store.index(), CPU, None).pending) == {good.digest}, "failed since"
+
+
+def test_a_plan_comes_back_as_it_was(tmp_path: Path):
+    store, runs = Store.create(tmp_path / "s"), specs(6)
+    store.add(Record(digest=runs[0].digest, spec=runs[0].plain(), verdict="solved", stopped="solved"))
+    for again, pending in ((False, 5), (True, 6)):
+        plan = Plan(runs, store.index().values(), CPU, slots=2, weights="all", again=again, workers=3)
+        saved = saved_plan(plan, store.index(), 7.5, 3)
+        read = read_plan(store.path, saved.save(store.path))
+        assert read.plain == saved.plain
+        assert [spec.digest for spec in read.specs] == [runs[i].digest for i in (0, 2, 4, 1, 3, 5)], "by setting"
+        assert len(read.plan(store.index(), CPU, None).pending) == pending
+        assert len(list((store.path / "plans").glob(f"{saved.name}.json"))) == 1
+
+
+def test_other_versions_are_refused_by_name(tmp_path: Path):
+    store = Store.create(tmp_path / "s")
+    plan, saved = shared_plan(specs(2), store, RunOptions(device="cpu"), workers=1)
+    other = replace(saved, versions={**saved.versions, "torch": "1.0"})
+    with pytest.raises(BadInput, match=r"has torch .*, the plan was made with torch 1\.0; install the same version"):
+        require_same_versions(other.versions)
+    with pytest.raises(BadInput, match=r"^no worker is left: .* has torch .*, the plan was made with torch 1\.0"):
+        carry_out(plan, store, engine(plan, other, store, 1))
+    assert len(plan.pending) == 2
+
+
+def test_bad_plans_are_one_line(tmp_path: Path):
+    store = Store.create(tmp_path / "s")
+    for name, content, message in (
+        ("missing", None, "has no plan 'missing'"),
+        ("a/b", None, "is not the name of a plan"),
+        ("torn", b"{", "is not a plan"),
+        ("other", b"{}", "is not a plan"),
+        ("list", b"[]", "is not a plan"),
+    ):
+        if content is not None:
+            (store.path / "plans").mkdir(exist_ok=True)
+            (store.path / "plans" / f"{name}.json").write_bytes(content)
+        result = CliRunner().invoke(app, ["work", str(store.path), "--plan", name, "--device", "cpu"])
+        assert message in str(result.exception)
+        assert isinstance(result.exception, BadInput)
+
+
+def test_the_groups_of_a_cluster(monkeypatch: pytest.MonkeyPatch):
+    """Several for each worker, the same ones whichever runs are finished, and every run in one of them."""
+    runs, cuda = specs(1200), torch.device("cuda")
+    for device, workers, most in ((CPU, 2, LARGEST_ON_CPU), (CPU, 100, 2), (cuda, 2, 75), (cuda, 100, SMALLEST_ON_GPU)):
+        plan = Plan(runs, [], device, workers=workers, remote=True)
+        groups = list(plan.groups())
+        assert max(len(group.specs) for group in groups) == most
+        assert sorted(spec.digest for group in groups for spec in group.specs) == sorted(plan.specs)
+        assert {group.slots for group in groups} == {int(device.type == "cpu")}
+        for spec in runs[::3]:
+            plan.add(Record(digest=spec.digest, spec={}, verdict="solved", stopped="solved"))
+        wholes = [{spec.digest for spec in group.specs} for group in groups]
+        for group in plan.groups():
+            assert any({spec.digest for spec in group.specs} <= whole for whole in wholes)
+            assert group.size == next(len(whole) for whole in wholes if group.specs[0].digest in whole)
+
+
+def test_a_machine_with_several_gpus_uses_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(choice, "parse_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(choice, "visible_gpus", lambda: ["0", "3"])
+    store = Store.create(tmp_path / "s")
+    with plan_and_engine(specs(4), store, RunOptions(device="cuda", jobs=3)) as (plan, workers):
+        assert isinstance(workers, StoreWorkers)
+        assert isinstance(workers.launcher, LocalDevices)
+        assert (workers.launcher.places, workers.count, plan.workers) == (["0", "3"], 2, 2)
+        assert workers.launcher.command[-4:] == ["--device", "cuda", "--jobs", "3"]
+        name = workers.launcher.command[workers.launcher.command.index("--plan") + 1]
+        assert read_plan(store.path, name).workers == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "slurmy"], "unknown engine 'slurmy'; did you mean 'slurm'?"),
+        (["--address", "head:6379"], "--address is for --engine ray, not for local"),
+        (["--engine", "ray", "--sbatch", "time=1"], "--sbatch is for --engine slurm, not for ray"),
+        (["--dry-run"], "--dry-run is for --engine slurm, not for local"),
+        (["--engine", "slurm", "--sbatch", "cpus-per-task=two"], "cpus-per-task=two is not valid"),
+        (["--engine", "slurm", "--sbatch", "partitoin=gpu"], "did you mean 'partition'?"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line(tmp_path: Path, options: list[str], message: str):
+    arguments = ["run", "parity", "--model", "gru", "--store", str(tmp_path / "s"), "--device", "cpu", *options]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, BadInput)
+    assert message in str(result.exception)
+    assert json.dumps(str(result.exception)).count("\\n") == 0
