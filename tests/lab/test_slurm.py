@@ -60,6 +60,7 @@ def test_an_array_of_workers_that_end(tmp_path: Path):
         wait_for(workers, "started", ARRAY_LIMIT)
         assert workers.names("started") == ["0", "1", "2", "3"]
         assert launcher.alive() == ARRAY_LIMIT
+        assert launcher.start(1) == 0
         assert len({job.partition("_")[0] for job in launcher.running}) == 1, "one array"
         workers.end()
         wait_until(lambda: launcher.alive() == 0, "the end of the jobs")
@@ -149,11 +150,14 @@ def test_bad_input_is_one_line(tmp_path: Path):
         SlurmQueue(workers.command, nothing, {"partition": "low,hihg"})
     with pytest.raises(BadInput, match=r"^time=soon is not valid: write minutes, "):
         SlurmQueue(workers.command, nothing, {"time": "soon"})
-    for options, device in (({"partition": "cpu"}, "cuda"), ({"account": "x", "mem": "2T"}, "cpu")):
-        launcher = SlurmQueue(workers.command, nothing, options, device)
-        with pytest.raises(BadInput, match=r"^sbatch refuses the job: .*node configuration is not available$"):
-            launcher.start(2)
-        assert launcher.alive() == 0
+    with pytest.raises(BadInput, match=r"^no node of partition 'cpu' has a GPU; choose another, or --device cpu$"):
+        SlurmQueue(workers.command, nothing, {"partition": "cpu"}, device="cuda")
+    refused = SlurmQueue(workers.command, nothing, {"mem": "2T", "partition": "cpu,low"}, device="cuda")
+    reason = "Batch job submission failed: Requested node configuration is not available"
+    options = "with mem=2T, partition=cpu,low, time=5:00, gres=gpu:1"
+    with pytest.raises(BadInput, match=rf"^sbatch refuses the job: {reason} \({options}\)$"):
+        refused.start(2)
+    assert refused.alive() == 0
     assert "#SBATCH --time=5:00\n" in SlurmQueue(workers.command, nothing, {"partition": "cpu"}).submission_text(1)
     assert "#SBATCH --time=10:00\n" in SlurmQueue(workers.command, nothing).submission_text(1), "the default partition"
 
@@ -184,19 +188,35 @@ def test_without_slurm_or_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_cluster_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Bad input at first; later, the workers are still believed to be there."""
     for name in slurm_queue.COMMANDS:
-        (tmp_path / name).write_text("#!/bin/sh\necho 'scontrol: error: no controller' >&2\nexit 1\n")
+        (tmp_path / name).write_text("#!/bin/sh\necho 'sinfo: error: no controller' >&2\nexit 1\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(BadInput, match=r"^scontrol show failed: scontrol: error: no controller$"):
+    with pytest.raises(BadInput, match=r"^sinfo failed: sinfo: error: no controller$"):
         SlurmQueue(["true"], tmp_path)
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho 'MaxArraySize = 1001'; echo 'X = a,max_array_tasks=20'\n")
-    (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'all|n/a|infinite|all*'\n")
+    (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'all|n/a|infinite|all*|(null)'\n")
     launcher = SlurmQueue(["true"], tmp_path, poll_seconds=0)
     assert launcher.limit == 20
-    launcher.running = {"7_0", "7_1"}
-    assert launcher.alive() == 2
-    (tmp_path / "squeue").write_text("#!/bin/sh\necho '7_0 COMPLETED'; echo '7_1 NODE_FAIL'\n")
-    assert (launcher.alive(), launcher.failures()) == (0, [])
+    launcher.running = {"7_0", "7_1", "7_2"}
+    assert launcher.alive() == 3
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho '7_0 COMPLETED'; echo '7_1 NODE_FAIL'; echo '7_2 FAILED'\n")
+    assert (launcher.alive(), launcher.failures()) == (1, []), "its exit code may still become visible"
+    monkeypatch.setattr(slurm_queue, "OUTCOME_SECONDS", 0.0)
+    log = tmp_path / "7_2_0_log.err"
+    log.write_text("Traceback\nModuleNotFoundError: No module named 'x'\n\nsrun: error: n1: task 0: Exited\n")
+    reason = f"the worker of job 7_2 ended without an exit code: ModuleNotFoundError: No module named 'x' ({log})"
+    assert launcher.failures() == [Failure(reason, False)]
+    assert launcher.alive() == 0
+
+
+def test_a_job_that_submits_others_keeps_its_own_settings(monkeypatch: pytest.MonkeyPatch):
+    own = {"SLURM_JOB_ID": "7", "SLURM_MEM_PER_CPU": "64", "SUBMITIT_EXECUTOR": "slurm"}
+    for name, value in {**own, "SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "mine"}.items():
+        monkeypatch.setenv(name, value)
+    with slurm_queue._clean_environment():
+        assert not own.keys() & os.environ.keys()
+        assert {"SLURM_CONF", "SBATCH_ACCOUNT"} <= os.environ.keys()
+    assert own.items() <= os.environ.items()
 
 
 def test_submitit_without_slurm(tmp_path: Path):

@@ -60,9 +60,9 @@ def failure_of(worker: str, code: int, log: Path) -> Failure | None:
     return Failure(f"{worker} ended with {cause}" + (f": {last}" if last else ""), False)
 
 
-def last_line(path: Path) -> str:
-    """The last line of a text file that is not empty; an empty text if there is none."""
+def last_line(path: Path, ignored: tuple[str, ...] = ()) -> str:
+    """The last line of a text file that is not empty, nor begins in an ignored way; an empty text if there is none."""
     with suppress(OSError):
-        lines = path.read_text(errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if line and not line.startswith(ignored)), "")
     return ""

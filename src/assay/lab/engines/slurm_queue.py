@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from assay.description import BadInput, suggestion
-from assay.lab.engines.launchers import SAVE_SECONDS, Failure, failure_of
+from assay.lab.engines.launchers import SAVE_SECONDS, Failure, failure_of, last_line
 from assay.lab.engines.slurm_job import WorkerJob, exit_code_of, log_of
 
 COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
@@ -100,13 +100,14 @@ class SlurmQueue:
 
     def start(self, count: int) -> int:
         """Submit up to `count` workers as one array; returns how many these are."""
-        count = min(count, self.limit)
+        count = min(count, self.limit - len(self.running))
         if count < 1:
             return 0
+        self.stopping = False
         self.logs.mkdir(parents=True, exist_ok=True)
         job = WorkerJob(self.command, os.getcwd(), str(self.logs))
         executor = self.scheduler.executor(self.logs)
-        with _clean_environment(), _refusal_in_one_line(), executor.batch():
+        with _clean_environment(), _refusal_in_one_line(executor), executor.batch():
             jobs = [executor.submit(job) for _ in range(count)]
         self.scheduler.add(jobs)
         self.running |= {job.job_id for job in jobs}
@@ -133,7 +134,6 @@ class SlurmQueue:
         finally:
             if self.running:
                 self.scheduler.cancel(self.running)
-            self.stopping = False
 
     def preview(self, count: int) -> str:
         """The number of workers, their command, and the file that sbatch would be given."""
@@ -208,8 +208,12 @@ class Slurm:
                 f"there is no command '{missing[0]}' here: use slurm on a machine that submits jobs to Slurm"
             )
         self.options, self.device = options, device
+        partitions = _partitions(options.get("partition"))
+        if device == "cuda" and not any(partition.has_gpus for partition in partitions.values()):
+            raise BadInput(f"no node of partition '{','.join(partitions)}' has a GPU; choose another, or --device cpu")
         self.limit = _array_limit()
-        self.default_time = _default_time(options.get("partition"))
+        # submitit needs to know the time limit, and would otherwise choose five minutes.
+        self.default_time = min((each.time for each in partitions.values()), key=minutes)
         self.minutes = minutes(self._time)
 
     @property
@@ -340,18 +344,30 @@ def _array_limit() -> int:
     return max(1, min(limits, default=1))
 
 
-def _default_time(partitions: str | None) -> str:
-    """The time limit of a job for which none is given, on the partitions, or on the default one; they must exist.
+class Partition(NamedTuple):
+    """A partition of a cluster."""
 
-    submitit needs to know it, and would otherwise choose five minutes.
-    """
-    lines = [line.split("|") for line in _ask("sinfo", "--all", "--noheader", "--format=%R|%L|%l|%P").splitlines()]
-    times = {name: limit if default.strip() in ("n/a", "") else default for name, default, limit, _ in lines}
-    names = partitions.split(",") if partitions else [name for name, *_, mark in lines if mark.endswith("*")]
-    for name in names:
-        if name not in times:
-            raise BadInput(f"there is no partition '{name}' on this cluster{suggestion(name, times)}")
-    return min((times[name] for name in names), key=minutes, default="UNLIMITED")
+    time: str  # the limit of a job for which none is given
+    has_gpus: bool
+
+
+def _partitions(names: str | None) -> dict[str, Partition]:
+    """The partitions with some names, separated by commas, or else the default one; they must exist."""
+    partitions: dict[str, Partition] = {}
+    default = ""
+    for line in _ask("sinfo", "--all", "--noheader", "--format=%R|%L|%l|%P|%G").splitlines():
+        name, default_time, limit, marked_name, resources = (part.strip() for part in line.split("|"))
+        time_ = limit if default_time in ("n/a", "") else default_time
+        has_gpus = "gpu" in resources or (name in partitions and partitions[name].has_gpus)
+        partitions[name] = Partition(time_, has_gpus)
+        default = name if marked_name.endswith("*") else default
+    if not names and not default:
+        raise BadInput(f"this cluster has no default partition: give partition=NAME{suggestion('', partitions)}")
+    chosen = (names or default).split(",")
+    for name in chosen:
+        if name not in partitions:
+            raise BadInput(f"there is no partition '{name}' on this cluster{suggestion(name, partitions)}")
+    return {name: partitions[name] for name in chosen}
 
 
 def _ask(*command: str) -> str:
@@ -360,9 +376,9 @@ def _ask(*command: str) -> str:
         return _run(*command)
     except subprocess.CalledProcessError as error:
         lines = (error.stderr or "").strip().splitlines() or [f"exit code {error.returncode}"]
-        raise BadInput(f"{' '.join(command[:2])} failed: {lines[-1]}") from None
+        raise BadInput(f"{command[0]} failed: {lines[-1]}") from None
     except subprocess.TimeoutExpired:
-        raise BadInput(f"{' '.join(command[:2])} failed: Slurm has not answered for {QUERY_SECONDS} seconds") from None
+        raise BadInput(f"{command[0]} failed: Slurm has not answered for {QUERY_SECONDS} seconds") from None
 
 
 def _run(*command: str) -> str:
@@ -370,7 +386,7 @@ def _run(*command: str) -> str:
 
 
 @contextmanager
-def _refusal_in_one_line() -> Iterator[None]:
+def _refusal_in_one_line(executor: Any) -> Iterator[None]:
     """What sbatch says when it refuses a job is bad input."""
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
@@ -378,7 +394,10 @@ def _refusal_in_one_line() -> Iterator[None]:
         yield
     except (FailedJobError, FailedSubmissionError) as error:
         lines = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in str(error).strip().splitlines()]
-        raise BadInput(f"sbatch refuses the job: {lines[-1] if lines else 'it gives no reason'}") from None
+        options = executor.parameters["additional_parameters"]
+        given = ", ".join(f"{name}={value}" for name, value in options.items() if value is not True)
+        reason = lines[-1] if lines else "it gives no reason"
+        raise BadInput(f"sbatch refuses the job: {reason} (with {given})") from None
 
 
 @contextmanager
@@ -407,4 +426,6 @@ def _read_number(path: Path) -> int | None:
 
 
 def _unknown_end(name: str, log: Path) -> Failure:
-    return Failure(f"{name} ended before its time; what it wrote is in {log}", False)
+    """The failure of a job whose worker has left no exit code."""
+    last = last_line(log, ignored=("srun:", "slurmstepd-"))
+    return Failure(f"{name} ended without an exit code: {last or 'it wrote nothing'} ({log})", False)
