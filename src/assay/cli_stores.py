@@ -59,10 +59,12 @@ def work(
     """Carry out runs of a plan that no other worker has leased, until none is left. Engines start this command."""
     from assay.lab.carry_out import carry_out, local_engine
     from assay.lab.device import parse_device
+    from assay.lab.interrupts import ignore_further_signals
     from assay.lab.plan_file import read_plan, require_same_versions
     from assay.store import Store
 
     torch_device, opened = parse_device(device), Store.create(store)
+    ignore_further_signals()
     saved = read_plan(store, plan)
     require_same_versions(saved.versions)
     local_plan = saved.plan(opened.index(), torch_device, jobs)

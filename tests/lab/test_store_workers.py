@@ -48,7 +48,7 @@ def test_workers_of_which_one_is_killed_make_the_records_of_one_process(tmp_path
     runs, here, there = specs(8, 500), Store.create(tmp_path / "here"), Store.create(tmp_path / "there")
     alone = Plan(runs, [], CPU, jobs=1)
     expected = carry_out(alone, here, local_engine(alone, here))
-    plan, saved = shared_plan(runs, there, RunOptions(device="cpu", checkpoint=0.0), workers=2)
+    plan, saved = shared_plan(runs, there.index(), RunOptions(device="cpu", checkpoint=0.0), workers=2)
     killed, statuses = list[int](), list[int]()
 
     def on_event(event: Event) -> None:
@@ -72,7 +72,7 @@ def test_a_run_that_failed_is_tried_once_by_all_workers_together(tmp_path: Path)
     store, (good, bad) = Store.create(tmp_path / "s"), specs(2)
     error = Record(digest=bad.digest, spec=bad.plain(), verdict="failed", stopped="error", error="lost")
     store.add(error)
-    _, saved = shared_plan([good, bad], store, RunOptions(device="cpu"), workers=2)
+    _, saved = shared_plan([good, bad], store.index(), RunOptions(device="cpu"), workers=2)
     assert set(saved.plan(store.index(), CPU, None).pending) == {good.digest, bad.digest}, "failed before the command"
     store.add(error)
     assert set(saved.plan(store.index(), CPU, None).pending) == {good.digest}, "failed since"
@@ -93,7 +93,7 @@ def test_a_plan_comes_back_as_it_was(tmp_path: Path):
 
 def test_other_versions_are_refused_by_name(tmp_path: Path):
     store = Store.create(tmp_path / "s")
-    plan, saved = shared_plan(specs(2), store, RunOptions(device="cpu"), workers=1)
+    plan, saved = shared_plan(specs(2), store.index(), RunOptions(device="cpu"), workers=1)
     other = replace(saved, versions={**saved.versions, "torch": "1.0"})
     with pytest.raises(BadInput, match=r"has torch .*, the plan was made with torch 1\.0; install the same version"):
         require_same_versions(other.versions)
@@ -147,6 +147,9 @@ def test_a_machine_with_several_gpus_uses_all_of_them(tmp_path: Path, monkeypatc
         assert workers.launcher.command[-4:] == ["--device", "cuda", "--jobs", "3"]
         name = workers.launcher.command[workers.launcher.command.index("--plan") + 1]
         assert read_plan(store.path, name).workers == 2
+        for digest in list(plan.pending):
+            plan.add(Record(digest=digest, spec={}, verdict="solved", stopped="solved"))
+    assert not list((store.path / "plans").iterdir()), "all of its runs have ended"
 
 
 @pytest.mark.parametrize(

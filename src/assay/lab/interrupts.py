@@ -9,6 +9,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 _requested = threading.Event()  # a stop, while `stop_on_signal` is active
+_patient = threading.Event()
+
+
+def ignore_further_signals() -> None:
+    """Let no second signal interrupt the saving: schedulers send several, and to several processes of a job."""
+    _patient.set()
 
 
 @contextmanager
@@ -21,7 +27,7 @@ def stop_on_signal(*signals: signal.Signals, patient: bool = False) -> Iterator[
 
     def handle(*_: int | FrameType | None) -> None:
         nonlocal requested
-        if requested and not patient:
+        if requested and not patient and not _patient.is_set():
             raise KeyboardInterrupt
         requested = True
         _requested.set()

@@ -6,8 +6,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,6 +53,14 @@ class SavedPlan:
         """Write the plan into a store; returns its name."""
         write_synced(_path(store, self.name), json.dumps(self.plain).encode())
         return self.name
+
+    @contextmanager
+    def kept_in(self, store: Path, plan: Plan) -> Iterator[None]:
+        """Write the plan into a store; it is deleted at the end, if all of its runs have ended."""
+        self.save(store)
+        yield
+        if not plan.pending:
+            _path(store, self.name).unlink(missing_ok=True)
 
     @cached_property
     def plain(self) -> dict[str, Any]:

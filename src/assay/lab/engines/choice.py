@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import torch
 
 from assay.description import BadInput, suggestion
+from assay.index import Entry
 from assay.lab.carry_out import local_engine
 from assay.lab.checkpoint import INTERVAL
 from assay.lab.device import parse_device
@@ -63,48 +64,50 @@ def plan_and_engine(specs: Sequence[RunSpec], store: Store, options: RunOptions)
         cluster = RayCluster(_remote_device(options), store.path, options.address, options.jobs, options.checkpoint)
         cluster.connect()
         try:
-            yield _plan(specs, store, options, torch.device(cluster.device), cluster.workers, remote=True), cluster
+            device = torch.device(cluster.device)
+            yield _plan(specs, store.index(), options, device, cluster.workers, remote=True), cluster
         finally:
             cluster.close()
         return
     if options.engine == "slurm":
-        plan, saved = shared_plan(specs, store, options)
-        name = saved.save(store.path)
-        queue = slurm_queue(store.path, name, options)
-        yield plan, StoreWorkers(plan, store.path, queue, _slurm_count(plan, options), saved.earlier)
+        plan, saved = shared_plan(specs, store.index(), options)
+        queue = slurm_queue(store.path, saved.name, options)
+        with saved.kept_in(store.path, plan):
+            yield plan, StoreWorkers(plan, store.path, queue, _slurm_count(plan, options), saved.earlier)
         return
     device = parse_device(options.device)
     gpus = visible_gpus() if device.type == "cuda" else []
     if len(gpus) > 1:
-        plan, saved = shared_plan(specs, store, options, len(gpus))
-        command = worker_command(store.path, saved.save(store.path), "cuda", options.jobs)
+        plan, saved = shared_plan(specs, store.index(), options, len(gpus))
+        command = worker_command(store.path, saved.name, "cuda", options.jobs)
         launcher: Launcher = LocalDevices(command, store.path / "logs", gpus)
-        yield plan, StoreWorkers(plan, store.path, launcher, len(gpus), saved.earlier)
+        with saved.kept_in(store.path, plan):
+            yield plan, StoreWorkers(plan, store.path, launcher, len(gpus), saved.earlier)
         return
-    plan = _plan(specs, store, options, device)
+    plan = _plan(specs, store.index(), options, device)
     yield plan, local_engine(plan, store, options.checkpoint)
 
 
 def _plan(
     specs: Sequence[RunSpec],
-    store: Store,
+    index: Mapping[str, Entry],
     options: RunOptions,
     device: torch.device,
     workers: int | None = None,
     remote: bool = False,
 ) -> Plan:
-    weights, outcomes = parse_kept(options.weights), store.index().values()
-    return Plan(specs, outcomes, device, options.jobs, options.slots, weights, options.again, workers, remote)
+    weights = parse_kept(options.weights)
+    return Plan(specs, index.values(), device, options.jobs, options.slots, weights, options.again, workers, remote)
 
 
 def shared_plan(
-    specs: Sequence[RunSpec], store: Store, options: RunOptions, workers: int | None = None
+    specs: Sequence[RunSpec], index: Mapping[str, Entry], options: RunOptions, workers: int | None = None
 ) -> tuple[Plan, SavedPlan]:
     """A plan whose runs are carried out by workers that lease them, and how it is saved for them."""
     device = torch.device(_remote_device(options))
     workers = workers or slurm_workers(options) * slurm_cores(options)
-    plan = _plan(specs, store, options, device, workers, remote=True)
-    return plan, saved_plan(plan, store.index(), options.checkpoint, workers)
+    plan = _plan(specs, index, options, device, workers, remote=True)
+    return plan, saved_plan(plan, index, options.checkpoint, workers)
 
 
 def preview(specs: Sequence[RunSpec], store: Path, options: RunOptions) -> str:
@@ -112,7 +115,7 @@ def preview(specs: Sequence[RunSpec], store: Path, options: RunOptions) -> str:
     options.require_consistent()
     if options.engine != "slurm":
         raise BadInput(f"--dry-run is for --engine slurm, not for {options.engine}")
-    plan, saved = shared_plan(specs, Store.open(store) if store.exists() else Store(store), options)
+    plan, saved = shared_plan(specs, Store.open(store).index() if store.exists() else {}, options)
     return slurm_queue(store, saved.name, options).preview(_slurm_count(plan, options))
 
 

@@ -14,6 +14,7 @@ from assay.lab.plan import Group, Plan
 from assay.lab.status import read_status
 from assay.store import Store
 
+MOST_REPLACED = 10  # times that each worker is replaced while others run
 POLL_SECONDS = 1.0  # between two looks at the store and at the workers
 
 
@@ -26,7 +27,7 @@ class StoreWorkers:
     def __init__(self, plan: Plan, store: Path, launcher: Launcher, count: int, earlier: Mapping[str, str]) -> None:
         self.plan, self.store, self.launcher, self.count, self.earlier = plan, store, launcher, count, earlier
         self.numbers: dict[tuple[str, int], int] = {}  # of workers, for events
-        self.reported = 0  # failures of workers
+        self.reported = self.replaced = 0  # failures of workers, and how many were replaced while others ran
 
     def run(self, groups: Iterable[Group], on_event: OnEvent) -> None:
         store = Store.open(self.store)
@@ -40,11 +41,13 @@ class StoreWorkers:
                     if not self.plan.pending:
                         return
                     self._report_statuses(on_event)
-                    self._report_failures(on_event)
+                    deaths = self._report_failures(on_event)
                     if alive == 0:
                         self._require_progress(left)
                         left = len(self.plan.pending)
                         self.launcher.start(min(self.count, left))
+                    elif deaths and self.replaced < MOST_REPLACED * self.count:
+                        self.replaced += self.launcher.start(deaths)
                     sleep_unless_stopped(POLL_SECONDS)
             finally:
                 self.launcher.stop()
@@ -66,11 +69,13 @@ class StoreWorkers:
         for worker in {*self.numbers.values()} - reported:
             on_event(Event(worker))
 
-    def _report_failures(self, on_event: OnEvent) -> None:
+    def _report_failures(self, on_event: OnEvent) -> int:
+        """Report failures of workers; returns how many were not of a kind that another worker would have as well."""
         failures = self.launcher.failures()
-        for failure in failures[self.reported :]:
+        news, self.reported = failures[self.reported :], len(failures)
+        for failure in news:
             on_event(Event(message=failure.reason))
-        self.reported = len(failures)
+        return sum(not failure.bad_input for failure in news)
 
     def _require_progress(self, left: int) -> None:
         """BadInput if all workers have ended and the last of them had bad input, or achieved nothing."""
