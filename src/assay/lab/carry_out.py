@@ -153,8 +153,10 @@ class Work:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                self._read_news()
-                if record.digest not in self.plan.pending or not self.leases.holds(record.digest):
+                holds = self.leases.holds(record.digest)
+                if holds is None:
+                    self._read_news()
+                if holds is False or record.digest not in self.plan.pending:
                     return False
                 self.store.add(record)
                 return True

@@ -122,15 +122,16 @@ class Leases:
         orphan = self._orphan(digest, number, {})
         return self._take_over(orphan) if orphan else None
 
-    def holds(self, digest: str) -> bool:
+    def holds(self, digest: str) -> bool | None:
         """Whether a lease is still valid: a process that did not beat for long may have lost it.
 
-        A file that has disappeared, with the store or without, is no sign that another process has the lease.
+        None if its file has disappeared: perhaps with the store, perhaps because another process has ended the run.
         """
         lease = self.held.get(digest)
         if lease is None or self._file(lease, 1).exists():
             return False
-        return self._content(digest, lease.number).get("worker") in (None, self.name)
+        holder = self._content(digest, lease.number).get("worker")
+        return None if holder is None else holder == self.name
 
     def release(self, digests: Iterable[str]) -> None:
         for digest in digests:
