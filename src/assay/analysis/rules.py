@@ -287,5 +287,11 @@ def effect(
     return (mean(differences), len(differences)) if differences else None
 
 
+def witnesses(findings: Iterable[Judged]) -> dict[str, str]:
+    """The runs by which something is reachable that the paper says is learned, and their state, by digest."""
+    cells = (cell for one in findings if one.finding.quote for e, cell in one.cells if e.outcome == "learns")
+    return {cell.reached.record.digest: "watched" for cell in cells if cell.reached and cell.reached.perfect}
+
+
 def judged(findings: Iterable[Finding], cells: Mapping[tuple[str, str], TwoRules]) -> list[Judged]:
     return [Judged(f, tuple((e, cells[e.variant, e.task]) for e in f.expects)) for f in findings]
