@@ -213,7 +213,7 @@ class Recomputed:
         ]
 
     def best(self, model: str, task: str) -> Plain:
-        return max(self.watched(model, task), key=lambda s: (shares(s)[0] + shares(s)[1], -s["size"]))
+        return max(self.watched(model, task), key=lambda s: (mean(shares(s)[:2]), -s["size"], shares(s)[1]))
 
     def perfect(self, model: str, task: str) -> int:
         return sum(shares(state)[:2] == [1, 1] for state in self.watched(model, task))
@@ -335,8 +335,8 @@ def values_of_changes(records: list[Record]) -> list[list[float | None]]:
     for model, task in PAIRS:
         seeds, values = data.seeds(model, task), list[float | None]()
         values += [mean(bin1(run, name) for run in seeds) if seeds else None for name in ("last", "best", "watched")]
-        states = [shares(state(run, "watched")) for run in data.of(model, task)]
-        values.append(max(states, key=lambda found: found[0] + found[1])[1])
+        states = [(shares(state(run, "watched")), run["parameters"]) for run in data.of(model, task)]
+        values.append(max((mean(found[:2]), -size, found[1]) for found, size in states)[2])
         long = data.seeds(model, task, 2000, 5) if (model, task) == ("gru", "parity") else []
         values.append(mean(bin1(run, "watched") for run in long) if long else None)
         others = [(state(run, "watched") or {})["other_scores"] for run in seeds]

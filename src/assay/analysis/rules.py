@@ -48,13 +48,17 @@ class Reached:
 
 
 def reached(records: Iterable[Record]) -> Reached | None:
-    """What is reachable by the published rule; None if no run was watched. Of equal runs the smallest speaks."""
+    """What is reachable by the published rule; None if no run was watched.
+
+    Of equal runs the smallest speaks, and of equally large ones that with the best Bin1.
+    """
     watched = [(record, state) for record in records if (state := record.state("watched"))]
     if not watched:
         return None
 
-    def rank(pair: tuple[Record, OtherState]) -> tuple[float, int]:
-        return mean(score.sequences for score in pair[1].scores[:FIRST_BINS]), -pair[0].parameters
+    def rank(pair: tuple[Record, OtherState]) -> tuple[float, int, float]:
+        shares = [score.sequences for score in pair[1].scores[:FIRST_BINS]]
+        return mean(shares), -pair[0].parameters, shares[-1]
 
     record, state = max(watched, key=rank)
     perfect = sum(all(score.sequences == 1 for score in state.scores[:FIRST_BINS]) for _, state in watched)

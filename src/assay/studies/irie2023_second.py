@@ -210,7 +210,8 @@ def _changed(models: Iterable[str], *changes: str) -> tuple[str, ...]:
 COMPARISONS = [
     Comparison(
         "All models and languages",
-        "Two layers of width 64 with 4 heads (the LSTM: width 128); the sizes of the paper are not known to us.",
+        "Two layers of width 64 with 4 heads (LSTM and e-LSTM: one layer of width 128); the sizes of the paper are not "
+        "known to us.",
         MODELS,
     ),
     Comparison("One layer", "Reset Dyck-1 with a single layer.", _changed((LINEAR, DELTA), ONE_LAYER)),
@@ -347,7 +348,7 @@ REPLICATION = Replication(
         Choice(
             "size",
             "not said; the code's defaults are width 512, 8 heads, 2 layers",
-            "width 64, 4 heads, 2 layers; others for counting",
+            "width 64, 4 heads, 2 layers (LSTM, e-LSTM: 128, 1 layer); others for counting",
             see="Size",
         ),
         Choice(
