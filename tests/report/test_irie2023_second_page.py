@@ -66,8 +66,9 @@ def made_up(run: RunSpec) -> Record:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_another_program_recomputes_the_first_screen(whole: bool, tmp_path: Path, undrawn: None):
-    parts = ("counting", "long", "published", "regular", "one-layer") if whole else ("counting", "long", "regular")
-    pieces = [runs for name, runs in STUDY.pieces.items() if name.partition(":")[0] in parts]
+    parts = ("counting", "long", "published", "regular", *(["one-layer"] if whole else []))
+    unfinished = () if whole else ("published:reset-dyck-1", "long:shuffle")
+    pieces = [runs for name, runs in STUDY.pieces.items() if name.partition(":")[0] in parts and name not in unfinished]
     records = [made_up(run) for runs in pieces for run in runs]
     if not whole:
         del records[-3:], records[105:110]  # cells that have begun
@@ -79,7 +80,7 @@ def test_another_program_recomputes_the_first_screen(whole: bool, tmp_path: Path
     assert script["differences"](known, page) == []
 
     screen = page.partition("## Bin0 and Bin1")[0]
-    assert ("the largest effect on Bin1" in screen) == whole
+    assert f"in the mean of {9 if whole else 3} of the 9 contested pairs." in screen
     assert "Not reached: " in screen
     assert "though it should fail: " in screen
     numbers = [*re.finditer(r"(?<=holds for )\d+|\d+(?= undecided)|\d+(?=\.\d % of Bin1)|\d+(?= runs\))", screen)]

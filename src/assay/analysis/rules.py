@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from assay.analysis.cells import wilson
 from assay.analysis.settings import LEARNED, mean_validation, settings
-from assay.findings import Change, Expectation, Finding, Replication
+from assay.findings import Change, Choice, Expectation, Finding, Replication
 from assay.record import OtherState, Probing, Record, Score, Verdict
 
 Reliability = Literal["learns", "fails", "undecided"]
@@ -278,17 +278,16 @@ def value(cell: TwoRules | None, change: Change) -> float | None:
     return accuracy(cell.seeds, 1, change.state, change.other_strings)
 
 
-def effect(
-    replication: Replication, cells: Mapping[tuple[str, str], TwoRules], before: str, after: str
-) -> tuple[float, int] | None:
-    """The mean difference in Bin1 between two changes, and the number of contested pairs in which both are known."""
-    changes = {change.title: change for change in replication.changes}
-    differences = []
-    for model, task in replication.contested:
-        pair = [value(cells.get((model + changes[name].suffix, task)), changes[name]) for name in (before, after)]
+def effects(
+    replication: Replication, cells: Mapping[tuple[str, str], TwoRules], choice: Choice
+) -> dict[tuple[str, str], float]:
+    """What a choice of the protocol adds to Bin1, by contested pair, for the pairs for which it is known."""
+    changes, added = {change.title: change for change in replication.changes}, {}
+    for model, task in replication.contested if choice.effect else ():
+        pair = [value(cells.get((model + changes[name].suffix, task)), changes[name]) for name in choice.effect or ()]
         if pair[0] is not None and pair[1] is not None:
-            differences.append(pair[1] - pair[0])
-    return (mean(differences), len(differences)) if differences else None
+            added[model, task] = pair[1] - pair[0]
+    return added
 
 
 def witnesses(findings: Iterable[Judged]) -> dict[str, str]:

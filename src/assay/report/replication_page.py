@@ -21,7 +21,7 @@ from assay.analysis.rules import (
     TwoRules,
     accuracy,
     by_two_rules,
-    effect,
+    effects,
     judged,
     value,
 )
@@ -42,7 +42,8 @@ from assay.report.text import in_percent, listed, percent
 Cells = Mapping[tuple[str, str], TwoRules]
 ANSWER_STYLE = """
 table.answer{width:100%} table.answer th,table.answer td{text-align:left;vertical-align:top;white-space:normal}
-table.answer th:first-child,table.answer td:first-child{width:52%} h1{margin-bottom:.3rem} h1+p{margin:.3rem 0}
+table.answer th:first-child,table.answer td:first-child{width:52%} table.changes th{white-space:normal;vertical-align:bottom}
+h1{margin-bottom:.3rem} h1+p{margin:.3rem 0}
 """
 NOTE = "shares of right sequences are means over seeds, rounded down, and a run that diverged counts as 0"
 UNFINISHED = "not finished yet"
@@ -123,16 +124,17 @@ def _in_a_sentence(one: Judged) -> str:
 
 
 def _largest_effect(replication: Replication, cells: Cells) -> str:
-    """Which choice of the protocol changes Bin1 most; empty until the effect of each is known for all pairs."""
-    choices = [choice for choice in replication.protocol if choice.effect]
-    effects = [effect(replication, cells, *choice.effect) for choice in choices if choice.effect]
-    known = [pair for pair in effects if pair and pair[1] == len(replication.contested)]
-    if not choices or len(known) < len(choices):
+    """Which choice of the protocol changes Bin1 most, over the pairs for which the effect of each choice is known."""
+    known = {choice.name: effects(replication, cells, choice) for choice in replication.protocol if choice.effect}
+    pairs = [pair for pair in replication.contested if known and all(pair in found for found in known.values())]
+    if not pairs:
         return ""
-    (points, count), choice = max(zip(known, choices, strict=True), key=lambda pair: abs(pair[0][0]))
+    means = {name: mean(found[pair] for pair in pairs) for name, found in known.items()}
+    largest = max(means, key=lambda name: abs(means[name]))
     return (
         "Of the differences between the published protocol and ours, the largest effect on Bin1 is that of the "
-        f"{choice.name}: {_in_points(points)} in the mean of the {count} contested pairs."
+        f"{largest}: {_in_points(means[largest])} in the mean of {len(pairs)} of the {len(replication.contested)} "
+        "contested pairs."
     )
 
 
@@ -302,14 +304,15 @@ def _differences(page: Page, summary: StudySummary, replication: Replication, ce
         f"Means over the seeds at the rate that validation chose. {columns_in_words}. "
         "Any run: the best of any configuration, and how many of all runs make no mistake in Bin0 and Bin1. "
         f"Empty: {UNFINISHED}.",
+        "changes",
     )
 
 
 def _effect(choice: Choice, summary: StudySummary, replication: Replication, cells: Cells) -> str:
     if choice.effect is None:
         return f"see {choice.see}" if choice.see else "not varied"
-    found = effect(replication, cells, *choice.effect)
-    return f"{_in_points(found[0])} ({found[1]} pairs)" if found else UNFINISHED
+    found = effects(replication, cells, choice)
+    return f"{_in_points(mean(found.values()))} ({len(found)} pairs)" if found else UNFINISHED
 
 
 def _percent_or_empty(share: float | None) -> str:
