@@ -394,9 +394,8 @@ def test_every_number_before_the_appendices_is_recomputed(page: Path, records: l
     assert re.search(r"the largest effect on Bin1 is that of the (state|run|steps): ", before)
     assert "in the mean of 1 of the 3 contested pairs." in before, "longer training was tried on one"
     first = answer(records)[1]
-    assert (
-        f"A GRU counts. By the published rule: {first[1]} pairs of model and language. By ours: {first[2]}." in before
-    )
+    sentence = f"“A GRU counts.” By the published rule, this {first[1]} (pairs of model and language); by ours, it "
+    assert f"{sentence}{first[2]}." in before
 
 
 def test_the_picture_shows_the_numbers_of_the_table(

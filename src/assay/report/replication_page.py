@@ -42,7 +42,8 @@ from assay.report.text import in_percent, listed, percent
 Cells = Mapping[tuple[str, str], TwoRules]
 ANSWER_STYLE = """
 table.answer{width:100%} table.answer th,table.answer td{text-align:left;vertical-align:top;white-space:normal}
-table.answer th:first-child,table.answer td:first-child{width:52%} table.changes th{white-space:normal;vertical-align:bottom}
+table.answer th:first-child,table.answer td:first-child{width:52%}
+table.changes th{white-space:normal;vertical-align:bottom}
 h1{margin-bottom:.3rem} h1+p{margin:.3rem 0}
 """
 NOTE = "shares of right sequences are means over seeds, rounded down, and a run that diverged counts as 0"
@@ -115,11 +116,11 @@ def _answer(
 
 
 def _in_a_sentence(one: Judged) -> str:
-    """`All variants count: by the published rule, this holds for 13 of 16 pairs ...; by ours, it ...`."""
-    reachable, reliable, _ = _by_both_rules(one)
+    """`“All variants count.” By the published rule, this holds for 13 of 16 pairs ...; by ours, it holds ...`."""
+    reachable, reliable = (text if text.startswith("holds") else f"is {text}" for text in _by_both_rules(one)[:2])
     return (
-        f"{one.finding.says.removesuffix('.')}. By the published rule: {reachable} pairs of model and language. "
-        f"By ours: {reliable}."
+        f"“{one.finding.says}” By the published rule, this {reachable} (pairs of model and language); by ours, it "
+        f"{reliable}."
     )
 
 
@@ -160,7 +161,7 @@ def _verdict(met: Sequence[bool | None], finished: Sequence[bool]) -> str:
         return UNFINISHED if met else "-"
     right, count = met.count(True), len(met)
     unfinished = finished.count(False)
-    share = f"all {count}" if right == count else f"{right or 'none'} of {count}"
+    share = f"all {count}" if right == count > 1 else f"{right or 'none'} of {count}"
     parts = [f"holds for {share}"]
     parts += [f"{undecided} undecided"] if (undecided := met.count(None) - unfinished) else []
     return ", ".join(parts + ([f"{unfinished} {UNFINISHED}"] if unfinished else []))
