@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 
 from assay.analysis.subjects import read_study
 from assay.cli import app
+from assay.description import BadInput
 from assay.lab.device import parse_device
 from assay.lab.execute import execute
-from assay.record import Record
+from assay.lab.weights import load_model, serialize
+from assay.record import OtherState, Record
 from assay.store import Store
 from assay.studies import study_named
 
@@ -29,6 +31,49 @@ RUNS = [
     for seed in range(2)
 ]
 """
+
+
+REPLICATION = """
+from assay.findings import Comparison, Expectation, Finding, Replication
+
+COMPARISONS = [Comparison("All", "", ("elman",))]
+FINDINGS = [
+    Finding(
+        name="parity", says="It learns.", quote="It does.", source="p. 1",
+        expects=(Expectation(task="parity", variant="elman", outcome="learns"),),
+    )
+]
+REPLICATION = Replication("Parity", "parity", {}, (), (), (), {})
+"""
+
+
+def test_packed_files_become_one_with_the_weights_behind_the_findings(made: tuple[Path, list[Record]], tmp_path: Path):
+    study, score = tmp_path / "again.py", made[1][0].scores[0]
+    study.write_text(STUDY + REPLICATION)
+    packs = []
+    for number, record in enumerate(made[1]):
+        shares = (1.0, 1.0) if number == 2 else (1.0, 0.5)
+        scores = tuple(score.model_copy(update={"bin": f"Bin{i}", "sequences": x}) for i, x in enumerate(shares))
+        state = OtherState(name="watched", step=10, verdict="partly solved", scores=scores)
+        store = Store.create(tmp_path / f"store{number}")
+        weights = dict.fromkeys(("", "watched"), record.weights[""])
+        store.add(record.model_copy(update={"states": (state,)}).with_weights(weights))
+        packs.append(str(tmp_path / f"pack{number}.jsonl.xz"))
+        assert CliRunner().invoke(app, ["pack", str(store.path), "--weights", "--out", packs[-1]]).exit_code == 0
+    whole = tmp_path / "whole.jsonl.xz"
+    result = CliRunner().invoke(app, ["pack", *packs, "--out", str(whole), "--weights-behind", str(study)])
+    assert "4 records" in result.output
+    assert "weights of 1 run" in result.output
+    records = {record.digest: record for record in Store.open(whole).records()}
+    assert records.keys() == {record.digest for record in made[1]}
+    best = made[1][2]
+    assert serialize(load_model(records[best.digest], state="watched")) == made[1][2].weights[""]
+    with pytest.raises(BadInput, match="no weights"):
+        load_model(records[best.digest])
+    unnamed = CliRunner().invoke(app, ["pack", *packs])
+    assert "name it with --out" in str(unnamed.exception)
+    other = CliRunner().invoke(app, ["pack", packs[0], "--out", str(whole), "--weights-behind", str(made[0])])
+    assert "does not judge its findings by the best run" in str(other.exception)
 
 
 @pytest.fixture(scope="module")

@@ -163,12 +163,17 @@ def test_a_finding_is_judged_by_both_rules():
     assert result(wider, *runs, wide) == ([True, None], [True, None], [True]), (
         "a configuration reaches what the first did not"
     )
-    assert result({}, *runs[:7]) == ([False, None], [None, None], [None]), "ours waits for all runs, reaching does not"
+    assert result({}, *runs[:7]) == ([None, None], [None, None], [None]), "what no run reached is known after all runs"
+    perfect = record(0, 1.0, 1.0, watched=(1.0, 1.0)).model_copy(update={"digest": "0"})
+    assert result({}, perfect) == ([True, None], [None, None], [None]), "what a run reached is known at once"
     bad = record(0, 0.5, 0.0, watched=(0.9, 0.1)).model_copy(update={"digest": "e"})
     assert result({}, bad) == ([None, True], [None, None], [None]), "one seed decides nothing"
     cell = by_two_rules(digests, wider, [*runs, wide])["gru", "parity"]
     assert cell.reached
     assert (cell.reached.record.digest, cell.reached.runs) == ("w", 9)
+    assert cell.best_run
+    assert (cell.best_run.accuracy(), cell.best_run.runs) == (0.9, 8), "of this variant alone"
+    assert by_two_rules(digests, wider, runs[:7])["gru", "parity"].best_run is None
     assert (cell.accuracy(1), cell.accuracy(1, "last")) == (1.0, 0.5)
     untested = [record(seed, 1.0, 0.5).model_copy(update={"digest": f"{seed}"}) for seed in range(8)]
     cell = by_two_rules(digests, {}, untested)["gru", "parity"]

@@ -65,23 +65,43 @@ class Comparison(NamedTuple):
 class Change(NamedTuple):
     """One step from our protocol towards the published one: which runs speak, and through which of their states.
 
-    Its runs are those of the variants whose names end in `suffix` (as in `delta-net, long`).
+    Its runs are those of the variants whose names end in `suffix` (as in `delta-net, long`): the mean over the seeds at
+    the chosen rate, or the best run at any rate. They may be tested on the other strings of their task.
     """
 
     title: str
     says: str
     suffix: str = ""
     state: Literal["last", "best", "averaged", "watched"] = "last"
+    best_run: bool = False
+    other_strings: bool = False
+
+
+class Choice(NamedTuple):
+    """A choice of a protocol, as published and here.
+
+    `effect` names the two changes between which only this choice differs; `see` the comparison that is about it.
+    """
+
+    name: str
+    published: str
+    here: str
+    effect: tuple[str, str] | None = None
+    see: str = ""
 
 
 class Replication(NamedTuple):
     """What the page of a replication needs beside findings: a study that has one judges them by two rules.
 
     `configurations` says which variants are sizes, rates and ways of training of one model: by the published rule the
-    best run of any of them speaks. `contested` are the models and tasks that `changes` are shown for.
+    best run of any of them speaks. `contested` are the models and tasks that `changes` are shown for. `main` names the
+    finding that the first sentence is about, and `questions` says for each piece what it answers.
     """
 
+    title: str
+    main: str
     configurations: dict[str, tuple[str, ...]]
     changes: tuple[Change, ...]
     contested: tuple[tuple[str, str], ...]
-    protocol: tuple[tuple[str, str, str], ...]  # a choice, as published, and here
+    protocol: tuple[Choice, ...]
+    questions: dict[str, str]

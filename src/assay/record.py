@@ -103,6 +103,8 @@ class Probing(Part):
 class OtherState(Part):
     """The test of a further state of a run (`testing.states`); its scores have no table by length.
 
+    `other_scores` are those with the task's other strings, as in the record of the run itself.
+
     `first_perfect` is the step at which the watched state was first right on every sequence of the first two test bins.
     """
 
@@ -115,6 +117,7 @@ class OtherState(Part):
     first_failing_length: int | None = None
     first_perfect: int | None = None
     probing: Probing | None = None
+    other_scores: tuple[Score, ...] = ()
     weights_sha256: str = ""  # of its weights, if they were kept
 
     def score(self, bin_: str) -> Score | None:

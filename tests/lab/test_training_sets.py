@@ -17,6 +17,7 @@ from assay.lab.population import Population
 from assay.lab.program import program_of
 from assay.lab.splits import VALIDATE, content_hash, has_few_inputs, part_of
 from assay.lab.training_sets import PUBLISHED_ROWS, published_set, training_set
+from assay.lab.weights import load_model
 from assay.ops.dispatch import is_installed
 from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
@@ -254,6 +255,25 @@ def test_other_scores_do_not_change_the_verdict():
         second.verdict,
         second.first_failing_length,
     )
+
+
+def test_further_states_are_tested_on_both_strings_too():
+    states = ("best", "watched", "averaged")
+    spec = run(
+        "dyck-1",
+        training={"steps": 40, "lr": 1e-2},
+        testing={"both_strings": True, "states": states, "watch_every": 5},
+    )
+    record = execute(spec, CPU)
+    for name in states:
+        state = record.state(name)
+        assert state
+        expected = other_scores(load_model(record, state=name), spec, CPU)
+        assert [score.lengths for score in state.other_scores] == [(), ()]
+        assert [(s.bin, s.sequences, s.answers, s.shared) for s in state.other_scores] == [
+            (s.bin, s.sequences, s.answers, s.shared) for s in expected
+        ]
+    assert {score.answers for state in record.states for score in state.other_scores} != {1.0}
 
 
 @pytest.mark.parametrize("options", [{"task": "parity"}, {"task": "shuffle", "task_options": {"k": 3}}])

@@ -18,7 +18,7 @@ from assay.analysis.subjects import StudyRecords
 from assay.analysis.summary import summarize
 from assay.description import BadInput
 from assay.record import OtherState, Point, ProbeScore, Probing, Record, Score, Verdict
-from assay.report import replication_page, write_page
+from assay.report import figures, replication_page, write_page
 from assay.spec import RunSpec
 from assay.studies import Study, study_named
 from tests.report.recomputed import Table, tables
@@ -26,7 +26,7 @@ from tests.report.recomputed import Table, tables
 SOURCE = '''
 """Do gates count?"""
 
-from assay.findings import Change, Comparison, Expectation, Finding, Replication
+from assay.findings import Change, Choice, Comparison, Expectation, Finding, Replication
 from assay.spec import run_spec
 
 BINS = [{"name": f"Bin{i}", "low": 10 * i + 2, "high": 10 * i + 10} for i in range(3)]
@@ -73,15 +73,26 @@ FINDINGS = [
     Finding(name="more gates", says="An LSTM counts.", source="baseline", expects=expect("learns", "lstm", "parity")),
 ]
 REPLICATION = Replication(
+    "Gates, repeated",
+    "gates",
     {"gru": ("gru", "gru, long")},
     (
         Change("last", "at the end"),
         Change("best", "by validation", state="best"),
         Change("watched", "by Bin1", state="watched"),
+        Change("any rate", "the best run", state="watched", best_run=True),
         Change("long", "twice as long", ", long", "watched"),
+        Change("elsewhere", "on other strings", state="watched", other_strings=True),
     ),
     (("gru", "parity"), ("gru", "dyck-1"), ("elman", "parity")),
-    (("steps", "2,000", "1,000"),),
+    (
+        Choice("state", "chosen by Bin1", "chosen by validation", ("best", "watched")),
+        Choice("run", "the best", "all", ("watched", "any rate")),
+        Choice("steps", "2,000", "1,000", ("watched", "long")),
+        Choice("size", "not said", "8", see="Longer"),
+        Choice("test set", "2,000", "64"),
+    ),
+    {name: f"What does the {name} do?" for name in VARIANTS},
 )
 '''
 MODELS = {"gru": "GRU", "elman": "Elman network", "lstm": "LSTM"}
@@ -123,7 +134,15 @@ def made_up(run: RunSpec) -> Record:
         outcome, probing = verdict(found)
         perfect = 400 if name == "watched" and found[0].sequences == found[1].sequences == 1 else None
         states.append(
-            OtherState(name=name, step=400, verdict=outcome, scores=found, first_perfect=perfect, probing=probing)
+            OtherState(
+                name=name,
+                step=400,
+                verdict=outcome,
+                scores=found,
+                first_perfect=perfect,
+                probing=probing,
+                other_scores=scores(bonus - 0.1)[:2],
+            )
         )
     own, diverged = scores(0), chance.random() < 0.1
     outcome, probing = verdict(own)
@@ -134,6 +153,7 @@ def made_up(run: RunSpec) -> Record:
         verdict="diverged" if diverged else outcome,
         stopped="diverged" if diverged else "steps",
         scores=() if diverged else own,
+        other_scores=() if diverged else scores(-0.1)[:2],
         probing=None if diverged else probing,
         states=tuple(states[1:2] if diverged else states),
         curve=tuple(
@@ -193,7 +213,7 @@ class Recomputed:
         ]
 
     def best(self, model: str, task: str) -> Plain:
-        return max(self.watched(model, task), key=lambda s: (shares(s)[0] + shares(s)[1], -s["size"]))
+        return max(self.watched(model, task), key=lambda s: (mean(shares(s)[:2]), -s["size"], shares(s)[1]))
 
     def perfect(self, model: str, task: str) -> int:
         return sum(shares(state)[:2] == [1, 1] for state in self.watched(model, task))
@@ -230,11 +250,15 @@ def bin1(run: Plain, name: str, number: int = 1) -> float:
     return shares(state(run, name))[number] if shares(state(run, name)) else 0.0
 
 
-def met(outcome: str, seeds: list[Plain]) -> bool | None:
+def met(outcome: str, seeds: list[Plain], share: float = 0.95) -> bool | None:
     if not seeds:
         return None
-    low, high = low_and_high(sum(has_learned(state(run, "best")) for run in seeds), len(seeds))
+    low, high = low_and_high(sum(has_learned(state(run, "best"), share) for run in seeds), len(seeds))
     return None if low <= 0.5 <= high else (low > 0.5) == (outcome == "learns")
+
+
+def right_everywhere(run: Plain) -> bool:
+    return bool(shares(state(run, "best"))) and min(shares(state(run, "best"))) == 1
 
 
 def solved(run: Plain) -> bool:
@@ -246,24 +270,23 @@ def answer(records: list[Record]) -> Table:
     data = Recomputed(records)
     gru, elman = [data.seeds("gru", task) for task in TASKS], [data.seeds("elman", task) for task in TASKS]
     reliable = [[met("learns", seeds) for seeds in gru], [met("fails", seeds) for seeds in elman]]
-    reached = [
-        sum(data.perfect("gru", task) > 0 for task in TASKS),
-        sum(data.perfect("elman", task) == 0 for task in TASKS),
+    reached: list[list[bool | None]] = [
+        [data.perfect("gru", task) > 0 for task in TASKS],
+        [False if data.perfect("elman", t) else True if runs else None for t, runs in zip(TASKS, elman, strict=True)],
     ]
-    undecided = [
-        sum(seeds != [] and value is None for seeds, value in zip(*pair, strict=True))
-        for pair in zip((gru, elman), reliable, strict=True)
-    ]
-    extrapolates = sum(any(map(solved, seeds)) for seeds in gru)
+    extrapolates: list[bool | None] = [any(map(solved, seeds)) for seeds in gru]
     return [
-        ["the paper", "reachable", "reliable", "extrapolates"],
-        ["“Gates count.” (p. 1)", f"{reached[0]} of 2", counted(reliable[0], undecided[0], 0), f"{extrapolates} of 2"],
-        ["“Others do not.” (p. 2)", f"{reached[1]} of 2", counted(reliable[1], undecided[1], 1), "not finished yet"],
+        ["what is said", "reachable, by the published rule", "reliable, by ours", "extrapolates"],
+        ["“Gates count.” (p. 1)", counted(reached[0]), counted(reliable[0], gru), counted(extrapolates)],
+        ["“Others do not.” (p. 2)", counted(reached[1]), counted(reliable[1], elman), "-"],
     ]
 
 
-def counted(values: list[bool | None], undecided: int, unfinished: int) -> str:
-    parts = [f"{values.count(True)} of 2"]
+def counted(values: list[bool | None], seeds: list[list[Plain]] | None = None) -> str:
+    """Pairs of which nothing is known have not finished; with seeds, they are undecided."""
+    undecided = sum(value is None and bool(seeds and seeds[i]) for i, value in enumerate(values))
+    unfinished, right = values.count(None) - undecided, values.count(True)
+    parts = ["holds for " + {0: "none of 2", 1: "1 of 2", 2: "all 2"}[right]]
     parts += [f"{undecided} undecided"] if undecided else []
     return ", ".join(parts + ([f"{unfinished} not finished yet"] if unfinished else []))
 
@@ -275,9 +298,20 @@ def cells(records: list[Record], show: Callable[[Recomputed, str, str], str]) ->
     return table
 
 
+def with_sizes(records: list[Record]) -> Table:
+    data = Recomputed(records)
+    header, *rows = cells(records, both)
+    table = [[*header, "parameters"]]
+    for row, model in zip(rows, MODELS, strict=True):
+        sizes = {run["parameters"] for task in TASKS if data.of(model, task) for run in data.seeds(model, task)}
+        table.append([*row, "-".join(str(size) for size in sorted(sizes))])
+    return table
+
+
 def both(data: Recomputed, model: str, task: str) -> str:
-    seeds, best = data.seeds(model, task), shares(data.best(model, task))
-    lines = [f"{percent(best[0])}/{percent(best[1])}"]
+    seeds, best, lines = data.seeds(model, task), shares(data.best(model, task)), list[str]()
+    if seeds or data.perfect(model, task):
+        lines.append(f"{percent(best[0])}/{percent(best[1])}")
     if seeds:
         lines.append("/".join(percent(mean(bin1(run, "best", number) for run in seeds)) for number in (0, 1)))
         lines.append(f"{sum(has_learned(state(run, 'best')) for run in seeds)} of {len(seeds)}")
@@ -291,20 +325,54 @@ def how_far(data: Recomputed, model: str, task: str) -> str:
     return f"{len(right)}/{len(longer)}/{sum(map(solved, longer))}" if seeds else ""
 
 
-def changes(records: list[Record]) -> Table:
-    data, rows, complete = Recomputed(records), [], []
-    for model, task in (("gru", "parity"), ("gru", "dyck-1"), ("elman", "parity")):
+PAIRS = (("gru", "parity"), ("gru", "dyck-1"), ("elman", "parity"))
+COLUMNS = ("last", "best", "watched", "any rate", "long", "elsewhere")
+
+
+def values_of_changes(records: list[Record]) -> list[list[float | None]]:
+    """Bin1 of each contested pair by each change."""
+    data, rows = Recomputed(records), list[list[float | None]]()
+    for model, task in PAIRS:
         seeds, values = data.seeds(model, task), list[float | None]()
         values += [mean(bin1(run, name) for run in seeds) if seeds else None for name in ("last", "best", "watched")]
+        states = [(shares(state(run, "watched")), run["parameters"]) for run in data.of(model, task)]
+        values.append(max((mean(found[:2]), -size, found[1]) for found, size in states)[2])
         long = data.seeds(model, task, 2000, 5) if (model, task) == ("gru", "parity") else []
         values.append(mean(bin1(run, "watched") for run in long) if long else None)
-        values.append(shares(data.best(model, task))[1])
+        others = [(state(run, "watched") or {})["other_scores"] for run in seeds]
+        values.append(mean(scores[1]["sequences"] for scores in others))
+        rows.append(values)
+    return rows
+
+
+def changes(records: list[Record]) -> Table:
+    data, values = Recomputed(records), values_of_changes(records)
+    rows = []
+    for (model, task), found in zip(PAIRS, values, strict=True):
         title = {"gru": "the GRU", "elman": "the Elman network"}[model]
-        rows.append([f"{title} on {TASKS[task]}", *("" if v is None else percent(v) for v in values)])
-        complete += [[v for v in values if v is not None]] if None not in values else []
-    means = [percent(mean(column)) for column in zip(*complete, strict=True)]
-    header = ["Bin1 in %", "last", "best", "watched", "long", "best run"]
-    return [header, *rows, [f"mean of {len(complete)}", *means]]
+        perfect, runs = data.perfect(model, task), len(data.watched(model, task))
+        best = f"{percent(shares(data.best(model, task))[1])} ({perfect} of {runs})"
+        rows.append([f"{title} on {TASKS[task]}", *("" if v is None else percent(v) for v in found), best])
+    means = ["" if None in column else percent(mean(map(float, column))) for column in zip(*values, strict=True)]
+    return [["Bin1 in %", *COLUMNS, "any run (perfect)"], *rows, ["mean", *means, ""]]
+
+
+def protocol(records: list[Record]) -> Table:
+    values = values_of_changes(records)
+
+    def effect(before: str, after: str) -> str:
+        pairs = [(row[COLUMNS.index(before)], row[COLUMNS.index(after)]) for row in values]
+        known = [100 * (b - a) for a, b in pairs if a is not None and b is not None]
+        return f"{mean(known):+.1f} points ({len(known)} pairs)"
+
+    return [
+        ["choice", "published code", "here", "effect on Bin1"],
+        ["state", "chosen by Bin1", "chosen by validation", effect("best", "watched")],
+        ["run", "the best", "all", effect("watched", "any rate")],
+        ["steps", "2,000", "1,000", effect("watched", "long")],
+        ["size", "not said", "8", "see Longer"],
+        ["test set", "2,000", "64", "not varied"],
+    ]
 
 
 # -- tests -------------------------------------------------------------------------------------------------------------
@@ -313,17 +381,81 @@ def changes(records: list[Record]) -> Table:
 def test_every_number_before_the_appendices_is_recomputed(page: Path, records: list[Record]):
     shown = tables(page)
     assert shown["Do the findings hold?"] == answer(records)
-    assert shown["Bin0 and Bin1 by both rules"] == cells(records, both)
-    assert shown["Which difference explains it?"] == changes(records)
-    assert shown["How far is right?"] == cells(records, how_far)
+    assert shown["Bin0 and Bin1 by both rules"] == with_sizes(records)
+    assert shown["From our rule to the published one"] == changes(records)
+    assert shown["The published protocol, ours, and what each difference does"] == protocol(records)
     before = (page / "index.md").read_text().partition("## Appendices")[0]
     assert re.findall(r"^## (.*)", before, re.M) == [
         "Do the findings hold?",
         "Bin0 and Bin1 by both rules",
-        "Which difference explains it?",
-        "The published protocol and ours",
-        "How far is right?",
+        "The published protocol, ours, and what each difference does",
+        "From our rule to the published one",
     ], "a table that nobody recomputes"
+    assert re.search(r"the largest effect on Bin1 is that of the (state|run|steps): ", before)
+    assert "in the mean of 1 of the 3 contested pairs." in before, "longer training was tried on one"
+    first = answer(records)[1]
+    sentence = f"“A GRU counts.” By the published rule, this {first[1]} (pairs of model and language); by ours, it "
+    assert f"{sentence}{first[2]}." in before
+
+
+def test_the_picture_shows_the_numbers_of_the_table(
+    study: Study, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    drawn: list[Plain] = []
+    monkeypatch.setattr(figures, "draw", lambda chart: (drawn.append(chart), ("<svg/>", b""))[1])
+    write_page(StudyRecords(study, Path("store"), records), tmp_path)
+    table = with_sizes(records)
+    (picture,) = (chart for chart in drawn if "hconcat" in chart)
+    shown = [
+        {(row["model"], row["task"]): row["text"] for row in side["layer"][1]["data"]["values"]}
+        for side in picture["hconcat"]
+    ]
+    expected: list[dict[tuple[str, str], str]] = [{}, {}]
+    for model, *row, _ in table[1:]:
+        for task, text in zip(TASKS.values(), row, strict=True):
+            if text:
+                expected[0][model, task] = text.split("\n")[0].split("/")[1]
+            if text.count("\n") == 2:
+                expected[1][model, task] = text.split("\n")[2]
+    assert shown == expected
+
+
+def test_appendices(page: Path, records: list[Record]):
+    data, shown = Recomputed(records), tables(page)
+    assert shown["How far is right?"] == cells(records, how_far)
+    for language, by_chance, by_probes in shown["Do probes turn the table round?"][1:]:
+        task = next(name for name, title in TASKS.items() if title == language)
+        by_model = {title: data.seeds(m, task) for m, title in MODELS.items() if data.of(m, task)}
+        finished = {title: seeds for title, seeds in by_model.items() if seeds}
+        for text, right in ((by_chance, right_everywhere), (by_probes, solved)):
+            counts = {title: sum(map(right, seeds)) for title, seeds in finished.items()}
+            most = max(counts[title] / len(seeds) for title, seeds in finished.items())
+            leading = [f"{title} ({counts[title]} of {len(s)})" for title, s in finished.items()
+                       if most and counts[title] / len(s) == most]  # fmt: skip
+            assert text == " and ".join(leading)
+    for row in shown["Would another threshold change the verdicts?"][1:2]:
+        gru = [data.seeds("gru", task) for task in TASKS]
+        for share, text in zip((0.9, 0.95, 0.99, 1.0), row[1:], strict=True):
+            assert text == counted([met("learns", seeds, share) for seeds in gru], gru)
+    rates = {(row[0], row[1]): row[3] for row in shown["By our rule in detail"][1:]}
+    for (language, model), rate in rates.items():
+        kinds, names = ({title: key for key, title in titles.items()} for titles in (TASKS, MODELS))
+        chosen = data.seeds(names[model], kinds[language])[0]["spec"]["training"]["lr"]
+        assert rate == f"{chosen:g}" + (" !" if chosen in (1e-3, 1e-2) else ""), "an edge of the rates is marked"
+    for row in shown["The best runs by the published rule"][1:]:
+        (run,) = (run for run in data.runs if run["digest"] == row[-1])
+        assert row[6] == "/".join(percent(share) for share in shares(state(run, "watched"))[:2])
+        assert (row[2] == "long") == (run["spec"]["training"]["steps"] == 2000)
+    for language, model, *texts in shown["Tested on the other strings"][1:]:
+        steps, count = (2000, 5) if "long" in model else (1000, 24)
+        task = next(name for name, title in TASKS.items() if title == language)
+        name = next(name for name, title in MODELS.items() if title in model)
+        seeds = data.seeds(name, task, steps, count)
+        for text, (selected, kind) in zip(
+            texts, [(s, k) for s in ("best", "watched") for k in ("scores", "other_scores")], strict=True
+        ):
+            tests = [(state(run, selected) or {}).get(kind, []) for run in seeds]
+            assert text == "/".join(percent(mean(t[n]["sequences"] if t else 0 for t in tests)) for n in (0, 1))
 
 
 def test_what_was_not_reached_is_named_with_the_best_that_was(page: Path, records: list[Record]):
@@ -333,10 +465,11 @@ def test_what_was_not_reached_is_named_with_the_best_that_was(page: Path, record
     assert missed, "the made-up records show no such case"
     assert surprising
     for task in missed:
-        assert f"{TASKS[task]} ({percent(shares(data.best('gru', task))[1])} % of Bin1)" in text
+        best, runs = shares(data.best("gru", task))[1], len(data.watched("gru", task))
+        assert f"{TASKS[task]} ({percent(best)} % of Bin1, best of {runs} runs)" in text
     for task in surprising:
         runs = len(data.watched("elman", task))
-        assert f"{TASKS[task]} (in {data.perfect('elman', task)} of {runs} runs)" in text
+        assert f"{TASKS[task]} ({data.perfect('elman', task)} of {runs} runs)" in text
 
 
 def test_the_file_beside_the_page_has_every_cell(page: Path, records: list[Record]):
@@ -344,9 +477,12 @@ def test_the_file_beside_the_page_has_every_cell(page: Path, records: list[Recor
     assert len(rows) == 6
     for row in rows[:5]:
         model, task = row["variant"], row["task"]
-        assert int(row["perfect"]) == data.perfect(model, task)
-        assert int(row["runs watched"]) == len(data.watched(model, task))
         seeds = data.seeds(model, task)
+        if seeds or data.perfect(model, task):
+            assert int(row["perfect"]) == data.perfect(model, task)
+            assert int(row["runs watched"]) == len(data.watched(model, task))
+        else:
+            assert row["perfect"] == row["runs watched"] == ""
         for name in ("best", "last"):
             for share in (0.9, 0.95, 0.99, 1.0):
                 count = sum(has_learned(state(run, name), share) for run in seeds)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from assay.analysis.cells import wilson
 from assay.analysis.settings import LEARNED, mean_validation, settings
-from assay.findings import Expectation, Finding
+from assay.findings import Change, Choice, Expectation, Finding, Replication
 from assay.record import OtherState, Probing, Record, Score, Verdict
 
 Reliability = Literal["learns", "fails", "undecided"]
@@ -41,18 +41,28 @@ class Reached:
         """The share of right sequences in Bin0 or Bin1."""
         return self.state.scores[number].sequences
 
+    @property
+    def in_perfect_runs(self) -> str:
+        """`3 of 165 runs make no mistake`, in short."""
+        return f"{self.perfect:,} of {self.runs:,}"
+
 
 def reached(records: Iterable[Record]) -> Reached | None:
-    """What is reachable by the published rule; None if no run was watched. Of equal runs the smallest speaks."""
+    """What is reachable by the published rule; None if no run was watched.
+
+    Of equal runs the smallest speaks, and of equally large ones that with the best Bin1.
+    """
     watched = [(record, state) for record in records if (state := record.state("watched"))]
     if not watched:
         return None
 
-    def rank(pair: tuple[Record, OtherState]) -> tuple[float, int]:
-        return mean(score.sequences for score in pair[1].scores[:FIRST_BINS]), -pair[0].parameters
+    def rank(pair: tuple[Record, OtherState]) -> tuple[float, int, float]:
+        shares = [score.sequences for score in pair[1].scores[:FIRST_BINS]]
+        return mean(shares), -pair[0].parameters, shares[-1]
 
     record, state = max(watched, key=rank)
-    return Reached(record, state, sum(state.first_perfect is not None for _, state in watched), len(watched))
+    perfect = sum(all(score.sequences == 1 for score in state.scores[:FIRST_BINS]) for _, state in watched)
+    return Reached(record, state, perfect, len(watched))
 
 
 # -- our rule ----------------------------------------------------------------------------------------------------------
@@ -77,11 +87,12 @@ class Seeds:
 
 
 class Tested(NamedTuple):
-    """The test of one state of a run."""
+    """The test of one state of a run; `other_scores` are those with the other strings of the task."""
 
     scores: Sequence[Score]
     verdict: Verdict
     probing: Probing | None
+    other_scores: Sequence[Score] = ()
 
     def learned(self, share: float, up_to: int = FIRST_BINS) -> bool:
         """Whether at least this share of each of the first bins is right."""
@@ -91,9 +102,11 @@ class Tested(NamedTuple):
 def tested(record: Record, state: State) -> Tested:
     """The test of a state; a run that diverged has no scores, and has learned nothing."""
     if state == "last":
-        return Tested(record.scores, record.verdict, record.probing)
+        return Tested(record.scores, record.verdict, record.probing, record.other_scores)
     other = record.state(state)
-    return Tested(other.scores, other.verdict, other.probing) if other else Tested((), record.verdict, None)
+    if other is None:
+        return Tested((), record.verdict, None)
+    return Tested(other.scores, other.verdict, other.probing, other.other_scores)
 
 
 def learned(records: Sequence[Record], share: float, up_to: int = FIRST_BINS, state: State = "last") -> Seeds:
@@ -101,11 +114,14 @@ def learned(records: Sequence[Record], share: float, up_to: int = FIRST_BINS, st
     return Seeds(sum(tested(record, state).learned(share, up_to) for record in records), len(records))
 
 
-def accuracy(records: Sequence[Record], number: int, state: State = "last") -> float | None:
+def accuracy(
+    records: Sequence[Record], number: int, state: State = "last", other_strings: bool = False
+) -> float | None:
     """The mean share of right sequences in a bin, by its number; a run that was not tested there counts as 0."""
     if not records:
         return None
-    scores = [tested(record, state).scores for record in records]
+    tests = [tested(record, state) for record in records]
+    scores = [test.other_scores if other_strings else test.scores for test in tests]
     return mean(row[number].sequences if number < len(row) else 0.0 for row in scores)
 
 
@@ -160,14 +176,16 @@ def _has_best_state(records: Sequence[Record]) -> bool:
 class TwoRules:
     """A model on a task, by both rules.
 
-    `reached` is by the published rule, over all configurations of the model. `seeds` are the runs of the setting that
-    validation chose, none until all of its runs have finished; ours counts all of them, in their best state, or in
-    their last one if no other was tested.
+    `reached` is by the published rule, over all configurations of the model, and `best_run` over the runs of this
+    variant alone. `seeds` are the runs of the setting that validation chose; ours counts all of them, in their best
+    state, or in their last one if no other was tested. Until all runs of the variant have finished there are no seeds
+    and no best run, and only a run without a mistake is reached: that no run makes none is not known yet.
     """
 
     variant: str
     task: str
     reached: Reached | None
+    best_run: Reached | None
     seeds: tuple[Record, ...]
     rates: tuple[float, ...] = ()  # between which validation chose
 
@@ -203,11 +221,14 @@ def by_two_rules(
         for task, names in tasks.items():
             rivals = [digests[other].get(task, ()) for other in configurations.get(variant, (variant,))]
             seeds = [finished[name] for name in names if name in finished]
+            is_complete = len(seeds) == len(names)
+            best = reached(finished[name] for group in rivals for name in group if name in finished)
             cells[variant, task] = TwoRules(
                 variant,
                 task,
-                reached(finished[name] for group in rivals for name in group if name in finished),
-                chosen_by_validation(settings(seeds)) if len(seeds) == len(names) else (),
+                best if best and (is_complete or best.perfect) else None,
+                reached(seeds) if is_complete else None,
+                chosen_by_validation(settings(seeds)) if is_complete else (),
                 tuple(sorted({record.rate for record in seeds})),
             )
     return cells
@@ -231,9 +252,14 @@ class Judged:
     @property
     def reliable(self) -> list[bool | None]:
         """By ours: that the seeds' interval is above one half; or below it, if the model should fail."""
+        return self.reliable_from(LEARNED)
+
+    def reliable_from(self, share: float) -> list[bool | None]:
+        """The same, if a seed has learned a bin from this share of right sequences on."""
+        verdicts = [cell.learned(share).verdict for _, cell in self.cells]
         return [
-            None if cell.reliable.verdict == "undecided" else cell.reliable.verdict == expected.outcome
-            for expected, cell in self.cells
+            None if verdict == "undecided" else verdict == expected.outcome
+            for verdict, (expected, _) in zip(verdicts, self.cells, strict=True)
         ]
 
     @property
@@ -241,6 +267,33 @@ class Judged:
         """Of the cells that should be learned: that some seed is right in every bin and on every probe."""
         found = [cell.extrapolation if cell.seeds else None for e, cell in self.cells if e.outcome == "learns"]
         return [None if far is None or (far.unknown and not far.probed) else far.probed > 0 for far in found]
+
+
+def value(cell: TwoRules | None, change: Change) -> float | None:
+    """Bin1 of the runs that a change is about; None until all of them have finished."""
+    if cell is None:
+        return None
+    if change.best_run:
+        return cell.best_run.accuracy() if cell.best_run else None
+    return accuracy(cell.seeds, 1, change.state, change.other_strings)
+
+
+def effects(
+    replication: Replication, cells: Mapping[tuple[str, str], TwoRules], choice: Choice
+) -> dict[tuple[str, str], float]:
+    """What a choice of the protocol adds to Bin1, by contested pair, for the pairs for which it is known."""
+    changes, added = {change.title: change for change in replication.changes}, {}
+    for model, task in replication.contested if choice.effect else ():
+        pair = [value(cells.get((model + changes[name].suffix, task)), changes[name]) for name in choice.effect or ()]
+        if pair[0] is not None and pair[1] is not None:
+            added[model, task] = pair[1] - pair[0]
+    return added
+
+
+def witnesses(findings: Iterable[Judged]) -> dict[str, str]:
+    """The runs by which something is reachable that the paper says is learned, and their state, by digest."""
+    cells = (cell for one in findings if one.finding.quote for e, cell in one.cells if e.outcome == "learns")
+    return {cell.reached.record.digest: "watched" for cell in cells if cell.reached and cell.reached.perfect}
 
 
 def judged(findings: Iterable[Finding], cells: Mapping[tuple[str, str], TwoRules]) -> list[Judged]:

@@ -31,7 +31,7 @@ from assay.lab.status import EvaluationStatus, Status
 from assay.lab.trainer import Callbacks, GroupTrainer, NamedState
 from assay.lab.weights import Kept, is_kept, is_state_kept, serialize
 from assay.models.causal import Causal, state_bits
-from assay.record import OtherState, Record
+from assay.record import OtherState, Record, Score
 from assay.spec import RunSpec
 
 
@@ -199,6 +199,7 @@ def _test_state(member: Member, state: NamedState, device: torch.device, on_prog
     """The test of a further state, as that of the run's own."""
     spec = member.spec
     scores, collapsed = evaluate(state.module, spec, device, on_progress, state.replays)
+    others = other_scores(state.module, spec, device, on_progress, state.replays)
     verdict = random_verdict(scores, collapsed)
     is_probed = verdict in ("solved", "partly solved")
     probing = probe(state.module, spec, device, state.replays) if is_probed else None
@@ -206,11 +207,16 @@ def _test_state(member: Member, state: NamedState, device: torch.device, on_prog
         name=state.name,
         step=state.step,
         verdict=probed_verdict(verdict, probing),
-        scores=tuple(score.model_copy(update={"lengths": ()}) for score in scores),
+        scores=_without_lengths(scores),
+        other_scores=_without_lengths(others),
         first_failing_length=first_failing_length(scores, probing),
         first_perfect=member.first_perfect if state.name == "watched" else None,
         probing=probing,
     )
+
+
+def _without_lengths(scores: Sequence[Score]) -> tuple[Score, ...]:
+    return tuple(score.model_copy(update={"lengths": ()}) for score in scores)
 
 
 def backends(model: nn.Module, time: int) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -95,11 +95,16 @@ def _read(path: Path, prefix: str) -> dict[str, Tensor]:
         raise BadInput(f"cannot read the weights in {path}: {str(error).splitlines()[0]}") from None
 
 
-def pack_weights(records: Iterable[Record], path: Path) -> int:
-    """Write the weights of records that have some into one file, with the same bytes for the same weights."""
+def pack_weights(records: Iterable[Record], path: Path, only: Mapping[str, str] | None = None) -> int:
+    """Write the weights of records that have some into one file, with the same bytes for the same weights.
+
+    With `only`, these are one state each of the runs that it names by their digests.
+    """
     tensors, count = dict[str, Tensor](), 0
     for record in sorted(records, key=lambda record: record.digest):
-        states = ("", *(state.name for state in record.states))
+        states = ["", *(state.name for state in record.states)]
+        if only is not None:
+            states = [only[record.digest]] if record.digest in only else []
         kept = [s for s in states if record.origin and Store.open(record.origin).weights_file(record.digest, s)]
         for state in kept:
             prefix = weights_name(record.digest, state)

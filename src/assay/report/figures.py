@@ -46,19 +46,32 @@ def square(count: int, seeds: int, text: str) -> dict[str, Any]:
     return {"shade": round(wilson(count, seeds)[0], 4), "text": text}
 
 
-def seed_map(rows: Rows, across: str, columns: Sequence[str], models: Sequence[str], named: bool, size: int) -> Chart:
-    """Models down and another field across: squares with numbers of seeds; one without a row stays blank."""
+def seed_map(
+    rows: Rows,
+    across: str,
+    columns: Sequence[str],
+    models: Sequence[str],
+    named: bool,
+    size: int,
+    wrapped: bool = False,
+) -> Chart:
+    """Models down and another field across: squares with numbers of seeds; one without a row stays blank.
+
+    Wrapped names of columns have a line for each of their words.
+    """
+    lines = max(len(name.split()) for name in columns) if wrapped and columns else 1
+    words = {"labelExpr": "split(datum.label, ' ')", "labelPadding": 14 * lines - 9} if lines > 1 else {}
     place = {
         "x": channel(
-            f"{across}:N", scale={"domain": list(columns)}, title=None, axis={"orient": "top", "labelAngle": 0}
+            f"{across}:N", scale={"domain": list(columns)}, title=None, axis={"orient": "top", "labelAngle": 0} | words
         ),
         "y": channel("model:N", scale={"domain": list(models)}, title=None, axis={"labels": named, "labelPadding": 6}),
     }
     shade = channel("shade:Q", scale=SCALE, legend=None)
     ink = {"condition": {"test": "datum.shade > 0.45", "value": "white"}, "value": "#333"}
     squares = marks(rows, "rect", place | {"color": shade}, stroke="white", strokeWidth=2)
-    words = marks(rows, "text", place | {"text": channel("text:N"), "color": ink}, fontSize=size)
-    return {"layer": [squares, words]}
+    texts = marks(rows, "text", place | {"text": channel("text:N"), "color": ink}, fontSize=size)
+    return {"layer": [squares, texts]}
 
 
 def solved(cells: Sequence[Cell], titles: Mapping[str, str]) -> Chart:

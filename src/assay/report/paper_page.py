@@ -303,9 +303,11 @@ def cost(page: Page, summary: StudySummary, records: Sequence[Record]) -> None:
     by_digest = {record.digest: record for record in records}
     pieces = {name: [by_digest[d] for d in digests if d in by_digest] for name, digests in summary.pieces.items()}
     minutes = device_minutes(pieces)
+    questions = summary.replication.questions if summary.replication else {}
     rows = [
         [
             name,
+            *([questions.get(name, "")] if questions else []),
             f"{len(runs):,} of {len(summary.pieces[name]):,}",
             f"{minutes[name]:,.1f}" if runs else "",
             distinct(r.device for r in runs),
@@ -317,7 +319,7 @@ def cost(page: Page, summary: StudySummary, records: Sequence[Record]) -> None:
     if rows:
         page.table(
             "Cost",
-            ("piece", "runs", "minutes", "device", "commit", "command"),
+            ("piece", *(["question"] if questions else []), "runs", "minutes", "device", "commit", "command"),
             rows,
             "The number of recorded runs of each piece, and the minutes that it had the device, from the start of its "
             "runs to their end (minutes of work, where a record does not say when it ended). Pieces that ran on a "

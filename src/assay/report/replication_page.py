@@ -21,35 +21,44 @@ from assay.analysis.rules import (
     TwoRules,
     accuracy,
     by_two_rules,
+    effects,
     judged,
+    value,
 )
 from assay.analysis.settings import LEARNED
 from assay.analysis.subjects import StudyRecords
 from assay.analysis.summary import StudySummary
 from assay.analysis.titles import row_title, variant_title
 from assay.description import BadInput
-from assay.findings import Change, Comparison, Replication
+from assay.findings import Choice, Comparison, Replication
 from assay.record import Record
 from assay.report import figures
 from assay.report.files import as_csv
 from assay.report.page import STYLE, Page, Shaded
 from assay.report.paper_page import MORE_STYLE, cost, tasks_table
-from assay.report.provenance import device_time, provenance
+from assay.report.provenance import provenance
 from assay.report.text import in_percent, listed, percent
 
 Cells = Mapping[tuple[str, str], TwoRules]
+ANSWER_STYLE = """
+table.answer{width:100%} table.answer th,table.answer td{text-align:left;vertical-align:top;white-space:normal}
+table.answer th:first-child,table.answer td:first-child{width:52%}
+table.changes th{white-space:normal;vertical-align:bottom}
+h1{margin-bottom:.3rem} h1+p{margin:.3rem 0}
+"""
 NOTE = "shares of right sequences are means over seeds, rounded down, and a run that diverged counts as 0"
+UNFINISHED = "not finished yet"
 STATES: tuple[State, State] = ("best", "last")  # of our rule
 LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 RULES = (
-    "Reachable, by the published rule: some run, at any size, rate and length of training, makes no mistake in Bin0 "
-    "and Bin1, in the state that these bins select.",
+    "Each number counts the pairs of model and language that are as the paper says. Bin0 has the lengths of training, "
+    "Bin1 longer ones.",
+    "Reachable, by the published rule: some run, of any size, rate, length of training and strings, makes no mistake "
+    "in Bin0 and Bin1, in the state that these bins select. Nowhere else do test bins select anything.",
     "Reliable, by ours: validation chooses the rate and the state. A seed has learned a language if "
     f"{LEARNED_IN_PERCENT} of Bin0 and of Bin1 are right. The model learns it if the 95 % interval of the share of "
     "such seeds lies above one half, and fails if it lies below; else this is undecided.",
     "Extrapolates: some of these seeds make no mistake in any longer bin, nor on any probe.",
-    "Each number counts the pairs of model and language that are as the paper says. Bin0 has the lengths of training, "
-    "Bin1 up to twice these.",
 )
 
 
@@ -62,26 +71,27 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
     replication = summary.replication
     if replication is None or not summary.comparisons:
         raise BadInput(f"{summary.name} needs REPLICATION and COMPARISONS for this page")
-    page = Page(summary.title, summary.question, STYLE + MORE_STYLE)
+    page = Page(replication.title, summary.question, STYLE + MORE_STYLE + ANSWER_STYLE)
     cells = by_two_rules(summary.variants, replication.configurations, records)
     findings = judged(summary.findings, cells)
-    _answer(page, [one for one in findings if one.finding.quote], summary, cells)
+    quoted = [one for one in findings if one.finding.quote]
+    _answer(page, quoted, summary, replication, cells)
     _table(page, summary, cells)
     _differences(page, summary, replication, cells)
-    _probes(page, summary, cells)
     page.words("Appendices", "")
-    _baselines(page, [one for one in findings if not one.finding.quote], summary)
-    _shares(page, summary, cells)
+    _probes(page, summary, cells)
+    _baselines(page, [one for one in findings if not one.finding.quote])
+    _thresholds(page, quoted)
+    _details(page, summary, cells)
+    _best_runs(page, summary, cells)
+    _other_strings(page, summary, replication, cells)
     _lengths(page, summary, cells)
     tasks_table(page, summary)
     for comparison in summary.comparisons[1:]:
         _comparison(page, comparison, summary, cells)
     cost(page, summary, records)
-    edges = _rates_at_an_edge(summary, cells)
     page.facts(
         [
-            f"{len(records):,} of {len(records) + missing:,} runs, {device_time(records)}.",
-            *([f"The chosen learning rate is at an edge of those tried for {'; '.join(edges)}."] if edges else []),
             *provenance(records, missing, NOTE, summary.task_titles),
             f"{summary.made_by} Beside this page: verdicts.csv (every model and language by both rules).",
         ]
@@ -93,76 +103,99 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
 # -- the first screen --------------------------------------------------------------------------------------------------
 
 
-def _answer(page: Page, findings: Sequence[Judged], summary: StudySummary, cells: Cells) -> None:
-    rows = [
-        [
-            f"“{one.finding.quote}” ({one.finding.source})",
-            *_by_both_rules(one),
-        ]
-        for one in findings
-    ]
-    page.table("Do the findings hold?", ("the paper", "reachable", "reliable", "extrapolates"), rows, "", "findings")
-    page.facts([*(line for one in findings for line in _exceptions(one, summary)), *RULES])
+def _answer(
+    page: Page, findings: Sequence[Judged], summary: StudySummary, replication: Replication, cells: Cells
+) -> None:
+    main = next(one for one in findings if one.finding.name == replication.main)
+    page.words("", f"{_in_a_sentence(main)} {_largest_effect(replication, cells)}".strip())
+    rows = [[f"“{one.finding.quote}” ({one.finding.source})", *_by_both_rules(one)] for one in findings]
+    header = ("what is said", "reachable, by the published rule", "reliable, by ours", "extrapolates")
+    page.table("Do the findings hold?", header, rows, "", "answer")
     page.chart("verdicts", _map(summary, cells), "", "")
+    page.facts([*RULES, *_exceptions(findings, summary)])
+
+
+def _in_a_sentence(one: Judged) -> str:
+    """`“All variants count.” By the published rule, this holds for 13 of 16 pairs ...; by ours, it holds ...`."""
+    reachable, reliable = (text if text.startswith("holds") else f"is {text}" for text in _by_both_rules(one)[:2])
+    return (
+        f"“{one.finding.says}” By the published rule, this {reachable} (pairs of model and language); by ours, it "
+        f"{reliable}."
+    )
+
+
+def _largest_effect(replication: Replication, cells: Cells) -> str:
+    """Which choice of the protocol changes Bin1 most, over the pairs for which the effect of each choice is known."""
+    known = {choice.name: effects(replication, cells, choice) for choice in replication.protocol if choice.effect}
+    pairs = [pair for pair in replication.contested if known and all(pair in found for found in known.values())]
+    if not pairs:
+        return ""
+    means = {name: mean(found[pair] for pair in pairs) for name, found in known.items()}
+    largest = max(means, key=lambda name: abs(means[name]))
+    return (
+        "Of the differences between the published protocol and ours, the largest effect on Bin1 is that of the "
+        f"{largest}: {_in_points(means[largest])} in the mean of {len(pairs)} of the {len(replication.contested)} "
+        "contested pairs."
+    )
+
+
+def _in_points(difference: float) -> str:
+    return f"{100 * difference:+.1f} points"
 
 
 def _by_both_rules(one: Judged) -> list[str]:
-    """Whether a finding is reachable, reliable and extrapolates."""
-    watched = [cell.reached for _, cell in one.cells]
-    if not any(watched) and all(cell.seeds for _, cell in one.cells):
-        return ["not watched", _reliable(one), _counted(one.extrapolates)]
-    return [_counted(one.reachable), _reliable(one), _counted(one.extrapolates)]
+    """For how many of its pairs a finding is reachable, is reliable and extrapolates."""
+    is_begun = [bool(cell.seeds) for _, cell in one.cells]
+    extrapolating = [bool(cell.seeds) for expected, cell in one.cells if expected.outcome == "learns"]
+    reachable = [met is not None for met in one.reachable]
+    return [
+        _verdict(one.reachable, reachable),
+        _verdict(one.reliable, is_begun),
+        _verdict(one.extrapolates, extrapolating),
+    ]
 
 
-def _counted(met: Sequence[bool | None]) -> str:
-    """`3 of 4`, of which some may not be known yet."""
-    known = [value for value in met if value is not None]
-    if not known:
-        return "not finished yet"
-    unknown = f" ({len(met) - len(known)} not finished yet)" if len(known) < len(met) else ""
-    return f"{sum(known)} of {len(met)}{unknown}"
+def _verdict(met: Sequence[bool | None], finished: Sequence[bool]) -> str:
+    """`holds for 3 of 6, 1 undecided, 1 not finished yet`: of finished pairs, what is not known is undecided."""
+    if not any(finished):
+        return UNFINISHED if met else "-"
+    right, count = met.count(True), len(met)
+    unfinished = finished.count(False)
+    share = f"all {count}" if right == count > 1 else f"{right or 'none'} of {count}"
+    parts = [f"holds for {share}"]
+    parts += [f"{undecided} undecided"] if (undecided := met.count(None) - unfinished) else []
+    return ", ".join(parts + ([f"{unfinished} {UNFINISHED}"] if unfinished else []))
 
 
-def _reliable(one: Judged) -> str:
-    """`3 of 4, 1 undecided`."""
-    begun = [value for (_, cell), value in zip(one.cells, one.reliable, strict=True) if cell.seeds]
-    if not begun:
-        return "not finished yet"
-    parts = [f"{sum(value is True for value in begun)} of {len(one.cells)}"]
-    if undecided := sum(value is None for value in begun):
-        parts.append(f"{undecided} undecided")
-    if len(begun) < len(one.cells):
-        parts.append(f"{len(one.cells) - len(begun)} not finished yet")
-    return ", ".join(parts)
-
-
-def _exceptions(one: Judged, summary: StudySummary) -> list[str]:
-    """Where a finding does not hold by the published rule: the best that any run reached."""
-    against = [
-        (expected.outcome, cell)
+def _exceptions(findings: Sequence[Judged], summary: StudySummary) -> list[str]:
+    """The pairs that are not as the paper says by the published rule, each once, with the best that any run reached."""
+    against = {
+        (expected.outcome, cell.variant, cell.task): cell.reached
+        for one in findings
         for (expected, cell), met in zip(one.cells, one.reachable, strict=True)
         if met is False and cell.reached
-    ]
-    short = [
-        f"{variant_title(cell.variant)} on {summary.task(cell.task)} ({percent(cell.reached.accuracy())} % of Bin1)"
-        for outcome, cell in against
-        if outcome == "learns" and cell.reached
-    ]
-    surprising = [
-        f"{variant_title(cell.variant)} on {summary.task(cell.task)} "
-        f"(in {cell.reached.perfect} of {cell.reached.runs:,} runs)"
-        for outcome, cell in against
-        if outcome == "fails" and cell.reached
-    ]
-    lines = [f"{one.finding.says} Not reached: {listed(short)}." if short else ""]
-    lines += [f"{one.finding.says} Learned after all: {listed(surprising)}." if surprising else ""]
-    return [line for line in lines if line]
+    }
+    lines = []
+    for outcome, start in (("learns", "Not reached"), ("fails", "Reached, though it should fail")):
+        pairs = [
+            f"{variant_title(variant)} on {summary.task(task)} ({_how_near(found)})"
+            for (expected, variant, task), found in against.items()
+            if expected == outcome
+        ]
+        lines += [f"{start}: {listed(pairs)}."] if pairs else []
+    return lines
+
+
+def _how_near(found: Reached) -> str:
+    if found.perfect:
+        return f"{found.in_perfect_runs} runs"
+    return f"{percent(found.accuracy())} % of Bin1, best of {found.runs:,} runs"
 
 
 def _map(summary: StudySummary, cells: Cells) -> figures.Chart:
     """Languages across and models down, twice: by the published rule and by ours."""
     first = summary.comparisons[0]
-    tasks = list(dict.fromkeys(task for variant in first.variants for task in summary.variants[variant]))
+    tasks = _tasks(first, summary)
     shown = [cells[variant, task] for variant in first.variants for task in tasks if (variant, task) in cells]
     reached = [
         _square(cell, summary, _shade(cell.reached), percent(cell.reached.accuracy())) for cell in shown if cell.reached
@@ -174,15 +207,15 @@ def _map(summary: StudySummary, cells: Cells) -> figures.Chart:
     ]
     models = list(map(row_title, first.variants))
     titles = (
-        "Reachable, by the published rule: Bin1 of the best run in % (darkest: some run makes no mistake)",
-        f"Reliable, by ours: seeds that are right on {LEARNED_IN_PERCENT} of Bin0 and Bin1",
+        "Reachable: Bin1 of the best run in % (darkest: no mistake)",
+        f"Reliable: seeds with {LEARNED_IN_PERCENT} of Bin0 and Bin1 right",
     )
     charts = [
-        figures.seed_map(rows, "task", list(map(summary.task, tasks)), models, named=True, size=13)
-        | {"width": {"step": 92}, "height": {"step": 27}, "title": title}
-        for rows, title in zip((reached, seeds), titles, strict=True)
+        figures.seed_map(rows, "task", list(map(summary.task, tasks)), models, named=side == 0, size=12, wrapped=True)
+        | {"width": {"step": 57}, "height": {"step": 24}, "title": title}
+        for side, (rows, title) in enumerate(zip((reached, seeds), titles, strict=True))
     ]
-    return figures.styled({"vconcat": charts, "spacing": 25})
+    return figures.styled({"hconcat": charts, "spacing": 15})
 
 
 def _shade(reached: Reached) -> float:
@@ -194,14 +227,18 @@ def _square(cell: TwoRules, summary: StudySummary, shade: float, text: str) -> d
     return {"task": summary.task(cell.task), "model": row_title(cell.variant), "shade": round(shade, 4), "text": text}
 
 
-# -- the table, the differences, the probes ----------------------------------------------------------------------------
+# -- the table and the differences -------------------------------------------------------------------------------------
+
+
+def _tasks(comparison: Comparison, summary: StudySummary) -> list[str]:
+    return list(dict.fromkeys(task for variant in comparison.variants for task in summary.variants[variant]))
 
 
 def _grid(
     comparison: Comparison, summary: StudySummary, cells: Cells, show: Callable[[TwoRules], Shaded | str]
 ) -> tuple[list[str], list[list[str | Shaded]]]:
     """Variants down, tasks across; a pair that was not run is empty."""
-    tasks = list(dict.fromkeys(task for variant in comparison.variants for task in summary.variants[variant]))
+    tasks = _tasks(comparison, summary)
     rows: list[list[str | Shaded]] = []
     for variant in comparison.variants:
         pairs = ((variant, task) for task in tasks)
@@ -209,14 +246,25 @@ def _grid(
     return ["", *map(summary.task, tasks)], rows
 
 
+def _with_sizes(
+    comparison: Comparison, summary: StudySummary, cells: Cells
+) -> tuple[list[str], list[list[str | Shaded]]]:
+    """The grid of both rules, and the number of parameters of each variant, which depends little on the language."""
+    header, rows = _grid(comparison, summary, cells, _both)
+    for variant, row in zip(comparison.variants, rows, strict=True):
+        sizes = {record.parameters for task in summary.variants[variant] for record in cells[variant, task].seeds}
+        row.append("-".join(f"{size:,}" for size in sorted({min(sizes), max(sizes)})) if sizes else "")
+    return [*header, "parameters"], rows
+
+
 def _table(page: Page, summary: StudySummary, cells: Cells) -> None:
     page.table(
         "Bin0 and Bin1 by both rules",
-        *_grid(summary.comparisons[0], summary, cells, _both),
-        f"{summary.comparisons[0].says} In each cell, right sequences in Bin0/Bin1 in %: of the best run by the "
-        "published rule, and the mean over seeds by ours; then the seeds that have learned both bins by ours. The "
-        "darker a cell of the web page, the larger the lower end of the 95 % interval of their share. Empty: not "
-        "finished yet.",
+        *_with_sizes(summary.comparisons[0], summary, cells),
+        f"{summary.comparisons[0].says} In each cell, right sequences in Bin0/Bin1 in %: first of the best run by the "
+        "published rule, of any configuration, then the mean over seeds by ours; and the seeds that have learned both "
+        "bins by ours. The darker a cell of the web page, the larger the lower end of the 95 % interval of their "
+        f"share. Empty: {UNFINISHED}.",
         "grid",
     )
 
@@ -233,38 +281,52 @@ def _bins(accuracy: Callable[[int], float | None]) -> str:
 
 
 def _differences(page: Page, summary: StudySummary, replication: Replication, cells: Cells) -> None:
-    changes, rows, known = replication.changes, list[list[str]](), list[list[float]]()
+    page.table(
+        "The published protocol, ours, and what each difference does",
+        ("choice", "published code", "here", "effect on Bin1"),
+        [[c.name, c.published, c.here, _effect(c, summary, replication, cells)] for c in replication.protocol],
+        "The paper's own tables and its appendix with sizes were not available to us; its claims and its code were. "
+        "Effect: what the published choice adds to the share of right sequences in Bin1, in percentage points, in the "
+        "mean of the contested pairs of the next table.",
+    )
+    changes, rows, columns = replication.changes, list[list[str]](), list[list[float | None]]()
     for model, task in replication.contested:
-        values = [_value(cells.get((model + change.suffix, task)), change) for change in changes]
+        values = [value(cells.get((model + change.suffix, task)), change) for change in changes]
+        columns.append(values)
         best = cells[model, task].reached
-        values.append(best.accuracy() if best else None)
-        rows.append([f"{variant_title(model)} on {summary.task(task)}", *map(_percent_or_empty, values)])
-        if all(value is not None for value in values):
-            known.append([value for value in values if value is not None])
-    if known:
-        rows.append([f"mean of {len(known)}", *(percent(mean(column)) for column in zip(*known, strict=True))])
-    words = "; ".join(f"{change.title}: {change.says}" for change in changes)
+        whole = f"{percent(best.accuracy())} ({best.in_perfect_runs})" if best else ""
+        rows.append([f"{variant_title(model)} on {summary.task(task)}", *map(_percent_or_empty, values), whole])
+    rows.append(["mean", *(_mean_or_empty(column) for column in zip(*columns, strict=True)), ""])
+    columns_in_words = f"Columns: {'; '.join(f'{change.title}: {change.says}' for change in changes)}"
     page.table(
-        "Which difference explains it?",
-        ("Bin1 in %", *(change.title for change in changes), "best run"),
+        "From our rule to the published one",
+        ("Bin1 in %", *(change.title for change in changes), "any run (perfect)"),
         rows,
-        f"From our rule towards the published one, mean over the seeds at the chosen rate. {words}. Best run: of any "
-        "size, rate and length of training. Empty: not finished yet.",
-    )
-    page.table(
-        "The published protocol and ours",
-        ("choice", "published code", "here"),
-        replication.protocol,
-        "The paper's own tables and its appendix with sizes were not available to us; its claims and its code were.",
+        f"Means over the seeds at the rate that validation chose. {columns_in_words}. "
+        "Any run: the best of any configuration, and how many of all runs make no mistake in Bin0 and Bin1. "
+        f"Empty: {UNFINISHED}.",
+        "changes",
     )
 
 
-def _value(cell: TwoRules | None, change: Change) -> float | None:
-    return accuracy(cell.seeds, 1, change.state) if cell else None
+def _effect(choice: Choice, summary: StudySummary, replication: Replication, cells: Cells) -> str:
+    if choice.effect is None:
+        return f"see {choice.see}" if choice.see else "not varied"
+    found = effects(replication, cells, choice)
+    return f"{_in_points(mean(found.values()))} ({len(found)} pairs)" if found else UNFINISHED
 
 
 def _percent_or_empty(share: float | None) -> str:
     return "" if share is None else percent(share)
+
+
+def _mean_or_empty(column: Sequence[float | None]) -> str:
+    """The mean of a column that is complete: means of different pairs cannot be compared."""
+    known = [share for share in column if share is not None]
+    return percent(mean(known)) if len(known) == len(column) else ""
+
+
+# -- appendices --------------------------------------------------------------------------------------------------------
 
 
 def _probes(page: Page, summary: StudySummary, cells: Cells) -> None:
@@ -272,44 +334,137 @@ def _probes(page: Page, summary: StudySummary, cells: Cells) -> None:
         found = cell.extrapolation
         return f"{found.learned}/{found.longer}/{found.probed}" if cell.seeds else ""
 
+    first = summary.comparisons[0]
     page.table(
         "How far is right?",
-        *_grid(summary.comparisons[0], summary, cells, how_far),
+        *_grid(first, summary, cells, how_far),
         "Seeds by our rule that make no mistake: in Bin0 and Bin1 / also in every longer bin / also on every probe. A "
         "probe is a pattern that random strings hardly contain (docs/verdicts.md).",
         "grid",
     )
+    rows = []
+    for task in _tasks(first, summary):
+        finished = [cells[v, task] for v in first.variants if (v, task) in cells and cells[v, task].seeds]
+        if any(cell.extrapolation.longer for cell in finished):
+            random, probed = (_leading(finished, count) for count in (_longer, _probed))
+            rows.append([summary.task(task), random, probed])
+    if rows:
+        page.table(
+            "Do probes turn the table round?",
+            ("language", "most seeds right on all random strings", "most seeds also right on every probe"),
+            rows,
+            "By the share of seeds; of equal models all are named.",
+        )
 
 
-# -- appendices --------------------------------------------------------------------------------------------------------
+def _longer(cell: TwoRules) -> int:
+    return cell.extrapolation.longer
 
 
-def _baselines(page: Page, findings: Sequence[Judged], summary: StudySummary) -> None:
+def _probed(cell: TwoRules) -> int:
+    return cell.extrapolation.probed
+
+
+def _leading(cells: Sequence[TwoRules], count: Callable[[TwoRules], int]) -> str:
+    """The models with the largest share of seeds, and these seeds."""
+    most = max(count(cell) / len(cell.seeds) for cell in cells)
+    leaders = [cell for cell in cells if count(cell) / len(cell.seeds) == most]
+    return listed([f"{row_title(cell.variant)} ({count(cell)} of {len(cell.seeds)})" for cell in leaders if most])
+
+
+def _baselines(page: Page, findings: Sequence[Judged]) -> None:
     if findings:
         rows = [[one.finding.name, one.finding.says, *_by_both_rules(one)] for one in findings]
         header = ("baseline", "expected", "reachable", "reliable", "extrapolates")
         page.table("Baselines", header, rows, "What is known of models that the paper compares with; not its findings.")
 
 
-def _shares(page: Page, summary: StudySummary, cells: Cells) -> None:
+def _thresholds(page: Page, findings: Sequence[Judged]) -> None:
+    rows = []
+    for one in findings:
+        is_begun = [bool(cell.seeds) for _, cell in one.cells]
+        rows.append([one.finding.says, *(_verdict(one.reliable_from(share), is_begun) for share in SHARES)])
+    page.table(
+        "Would another threshold change the verdicts?",
+        ("reliable, by ours", *(f"{100 * share:.0f} %" for share in SHARES)),
+        rows,
+        f"A seed has learned a bin from this share of right sequences on. {LEARNED_IN_PERCENT} was fixed before these "
+        "runs were made.",
+    )
+
+
+def _details(page: Page, summary: StudySummary, cells: Cells) -> None:
     rows = []
     for variant in summary.comparisons[0].variants:
         for task in summary.variants[variant]:
             cell = cells[variant, task]
             if cell.seeds:
                 counts = [_counts(cell, state) for state in STATES]
-                size = (f"{cell.seeds[0].parameters:,}", f"{cell.seeds[0].rate:g}", _interval(cell.reliable))
-                rows.append([summary.task(task), row_title(variant), *size, *counts, cell.extrapolation.shortest_wrong])
+                numbers = (f"{cell.seeds[0].parameters:,}", _rate(cell), _interval(cell.reliable))
+                word = cell.extrapolation.shortest_wrong
+                rows.append([summary.task(task), row_title(variant), *numbers, *counts, word])
     shares = ", ".join(f"{100 * share:.0f}" for share in SHARES)
     page.table(
         "By our rule in detail",
         ("language", "model", "parameters", "rate", "learned", "best state", "last state", "shortest wrong probe"),
         rows,
         "Seeds that have learned Bin0 and Bin1, with the 95 % interval of their share in %; then the seeds that are "
-        f"right on at least {shares} % of both bins, in the state that validation chooses and in the last one "
-        f"({LEARNED_IN_PERCENT} was fixed before these runs were made); and the shortest probe that a seed without a "
-        "mistake in these bins gets wrong.",
+        f"right on at least {shares} % of both bins, in the state that validation chooses and in the last one; and the "
+        "shortest probe that a seed without a mistake in these bins gets wrong. An exclamation mark: the chosen rate "
+        "is the lowest or the highest that was tried.",
     )
+
+
+def _rate(cell: TwoRules) -> str:
+    rate = cell.seeds[0].rate
+    return f"{rate:g}{' !' if len(cell.rates) > 1 and rate in (cell.rates[0], cell.rates[-1]) else ''}"
+
+
+def _best_runs(page: Page, summary: StudySummary, cells: Cells) -> None:
+    """Which configurations speak by the published rule, so that each can be found among the records."""
+    names = {name: variant for variant, tasks in summary.variants.items() for runs in tasks.values() for name in runs}
+    rows = []
+    for variant in summary.comparisons[0].variants:
+        for task in summary.variants[variant]:
+            if found := cells[variant, task].reached:
+                record = found.record
+                change = names[record.digest].partition(", ")[2] or "as in the table"
+                size = (f"{record.parameters:,}", f"{record.rate:g}", f"{found.state.step:,}")
+                bins = _bins(found.accuracy)
+                rows.append(
+                    [summary.task(task), row_title(variant), change, *size, bins, found.in_perfect_runs, record.digest]
+                )
+    page.table(
+        "The best runs by the published rule",
+        ("language", "model", "configuration", "parameters", "rate", "step", "Bin0/Bin1", "perfect runs", "digest"),
+        rows,
+        "Of equal runs the smallest. Step: that of the state which the test bins select.",
+    )
+
+
+def _other_strings(page: Page, summary: StudySummary, replication: Replication, cells: Cells) -> None:
+    """Runs that were tested with both strings of their task: in their own bins, and with the other strings."""
+    rows = []
+    for model, task in replication.contested:
+        for variant in replication.configurations.get(model, (model,)):
+            cell = cells.get((variant, task))
+            if cell is None or not any(record.other_scores for record in cell.seeds):
+                continue
+            shares = [
+                "/".join(percent(accuracy(cell.seeds, number, state, other)) for number in range(FIRST_BINS))
+                for state in (cell.state, "watched")
+                for other in (False, True)
+            ]
+            rows.append([summary.task(task), row_title(variant), *shares])
+    if rows:
+        page.table(
+            "Tested on the other strings",
+            ("language", "model", "ours, own", "ours, other", "published rule, own", "published rule, other"),
+            rows,
+            "Bin0/Bin1 in %, means over the seeds at the chosen rate, in the state that each rule selects: on the "
+            "strings of the run's own kind, and on the others. Own strings are the published ones for runs that were "
+            "trained on them, and uniform ones for all others.",
+        )
 
 
 def _interval(seeds: Seeds) -> str:
@@ -322,7 +477,7 @@ def _counts(cell: TwoRules, state: State) -> str:
 
 def _lengths(page: Page, summary: StudySummary, cells: Cells) -> None:
     first = summary.comparisons[0]
-    tasks = list(dict.fromkeys(task for variant in first.variants for task in summary.variants[variant]))
+    tasks = _tasks(first, summary)
     shown = [
         Cell(task, row_title(variant), "", cells[variant, task].seeds)
         for task in tasks
@@ -339,22 +494,12 @@ def _lengths(page: Page, summary: StudySummary, cells: Cells) -> None:
 
 
 def _comparison(page: Page, comparison: Comparison, summary: StudySummary, cells: Cells) -> None:
-    header, rows = _grid(comparison, summary, cells, _both)
+    header, rows = _with_sizes(comparison, summary, cells)
     begun = [row for row in rows if any(isinstance(value, Shaded) and value.text for value in row)]
     if begun:
         page.table(comparison.title, header, begun, f"{comparison.says} As in the first table.", "grid")
     else:
         page.words(comparison.title, f"{comparison.says} Not run yet.")
-
-
-def _rates_at_an_edge(summary: StudySummary, cells: Cells) -> list[str]:
-    """The pairs of the first comparison whose chosen rate is the lowest or the highest that was tried."""
-    first = [cell for (variant, _), cell in cells.items() if variant in summary.comparisons[0].variants and cell.seeds]
-    return [
-        f"{variant_title(cell.variant)} on {summary.task(cell.task)} ({cell.seeds[0].rate:g})"
-        for cell in first
-        if len(cell.rates) > 1 and cell.seeds[0].rate in (cell.rates[0], cell.rates[-1])
-    ]
 
 
 def verdicts_csv(cells: Cells) -> str:
