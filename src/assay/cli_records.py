@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from assay.analysis.repeat import Repetition
     from assay.lab.status import EvaluationStatus, Status
     from assay.record import Record
-    from assay.store import Store
 
 RecordsAt = Annotated[
     Path | None,
@@ -135,7 +133,7 @@ def probe(
 
 
 def pack(
-    stores: Annotated[list[Path], typer.Argument(help="The store to pack; several, or packed files, become one.")],
+    store: Annotated[Path, typer.Argument(help="The store to pack.")],
     out: Annotated[Path | None, typer.Option("--out", help="The file to write.", show_default="STORE.jsonl.xz")] = None,
     weights: Annotated[
         bool, typer.Option("--weights", help="Also write the weights, to STORE.weights.safetensors.")
@@ -149,37 +147,19 @@ def pack(
     from assay.store import Store, weights_beside
     from assay.terminal import counted
 
-    if len(stores) > 1 and out is None:
-        raise BadInput("several stores are packed into one file: name it with --out")
-    opened = [Store.open(store) for store in stores]
-    whole = stores[0].resolve()  # a name, also for the current folder
+    packed = Store.open(store)
+    whole = store.resolve()  # a name, also for the current folder
     path = out or whole.with_name(f"{whole.name}.jsonl.xz")
-    lines = []
+    records = packed.records() if weights or weights_behind else []
+    only = _witnesses(weights_behind, records) if weights_behind else None
+    count = packed.pack(path)
+    typer.echo(f"{counted(count, 'record')} in {path} ({path.stat().st_size / 1024:.0f} KiB)")
     if weights or weights_behind:
         from assay.lab.weights import pack_weights
 
-        beside, records = weights_beside(path), _together(opened)
-        count = pack_weights(records, beside, _witnesses(weights_behind, records) if weights_behind else None)
-        lines = [f"weights of {counted(count, 'run')} in {beside} ({beside.stat().st_size / 1024:.0f} KiB)"]
-    if len(opened) == 1:
-        count = opened[0].pack(path)
-    else:
-        with TemporaryDirectory() as folder:
-            merged = Store.create(folder)
-            merged.add(*_together(opened))
-            count = merged.pack(path)
-    for line in (f"{counted(count, 'record')} in {path} ({path.stat().st_size / 1024:.0f} KiB)", *lines):
-        typer.echo(line)
-
-
-def _together(stores: list[Store]) -> list[Record]:
-    """One record per run; of several the last, finished ones first."""
-    latest: dict[str, Record] = {}
-    for record in (record for store in stores for record in store.records()):
-        previous = latest.get(record.digest)
-        if previous is None or record.finished or not previous.finished:
-            latest[record.digest] = record
-    return list(latest.values())
+        beside = weights_beside(path)
+        count = pack_weights(records, beside, only)
+        typer.echo(f"weights of {counted(count, 'run')} in {beside} ({beside.stat().st_size / 1024:.0f} KiB)")
 
 
 def _witnesses(study: str, records: list[Record]) -> dict[str, str]:

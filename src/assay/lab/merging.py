@@ -37,7 +37,7 @@ def merge(store: Store, others: Sequence[Store]) -> Merge:
             mine = store.load(entry) if entry else None
             if mine and mine.finished and record.finished and mine.result != record.result:
                 outcome.differing.append(record.digest)
-            elif mine and _completeness(mine) >= _completeness(record):
+            elif mine and _completeness(mine, store) >= _completeness(record, other):
                 outcome.present.append(record.digest)
             else:
                 _copy(record, other, store)
@@ -45,9 +45,15 @@ def merge(store: Store, others: Sequence[Store]) -> Merge:
     return outcome
 
 
-def _completeness(record: Record) -> tuple[bool, bool, int]:
-    """Finished before failed, with weights before without, then by the number of certificates."""
-    return record.finished, bool(record.weights_sha256), len(record.certified)
+def _completeness(record: Record, store: Store) -> tuple[bool, int, int]:
+    """Finished before failed, then by the number of states with weights, then by that of certificates."""
+    return record.finished, sum(1 for _ in _kept_states(record, store)), len(record.certified)
+
+
+def _kept_states(record: Record, store: Store) -> Iterator[str]:
+    """The states of a run whose weights are in a store."""
+    states = ("", *(state.name for state in record.states))
+    return (state for state in states if store.weights_file(record.digest, state))
 
 
 def _copy(record: Record, source: Store, target: Store) -> None:
@@ -65,6 +71,5 @@ def _copy(record: Record, source: Store, target: Store) -> None:
 
 def _weights(record: Record, source: Store) -> Iterator[tuple[str, bytes]]:
     """The kept weights of a run by state."""
-    for state in ("", *(state.name for state in record.states)):
-        if source.weights_file(record.digest, state):
-            yield state, as_bytes(tensors_of(record, source.path, state))
+    for state in _kept_states(record, source):
+        yield state, as_bytes(tensors_of(record, source.path, state))
