@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import sys
 import textwrap
@@ -419,7 +420,9 @@ class Session:
         """A worker that died before it could report may start again elsewhere, but not for ever."""
         self._end(worker)
         if getattr(error, "actor_init_failed", False) or isinstance(error, self.ray.exceptions.RayTaskError):
-            raise BadInput(f"a worker cannot start: {_last_line(error)}; install the same assay on all nodes")
+            found = re.search(r"\bip=([\w.:]+)", str(error))
+            where = f" on node {found[1]}" if found else ""
+            raise BadInput(f"a worker cannot start{where}: {_last_line(error)}; install the same assay on all nodes")
         if not self._is_without_blame("", error):
             self.failed_starts += 1
             if self.failed_starts == MOST_DEATHS:
