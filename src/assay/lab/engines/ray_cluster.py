@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import sys
 import textwrap
@@ -18,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,8 @@ RESOURCES_SECONDS = 2.0  # between two looks at the size of the cluster
 SAVE_TIMEOUT = 60.0  # seconds that workers are given to save their members
 UNREAD = 16  # batches of messages that a worker may be ahead of this process
 MOST_DEATHS = 3  # of workers that carry out one run alone, without progress between them; also of workers that start
+SETTINGS = b"\4"  # the type of the frame that an HTTP/2 server (Ray's gRPC) sends first
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + SETTINGS + b"\0\0\0\0\0"
 COMPARED = ("assay", "torch", "numpy")  # versions that must be equal on all nodes
 
 
@@ -162,7 +166,6 @@ class Session:
         self.stopping = self.warned = False
         self.own = provenance(torch.device("cpu"))
         self.node_memory: dict[str, float] = {}
-        self.modules: dict[str, dict[str, bytes]] = {}  # the files of each of the user's modules
         self.resources_read, self.wanted = -RESOURCES_SECONDS, 0
         self.actor_class = self._actor_class()
 
@@ -268,7 +271,6 @@ class Session:
 
     def _assign(self, worker: Worker, group: Group) -> None:
         specs = [{"digest": spec.digest, "spec": spec.plain()} for spec in group.specs]
-        modules = self._module_files(group.specs[0].plain()) if self.engine.address else {}
         work = {
             "specs": specs,
             "slots": group.slots,
@@ -277,7 +279,7 @@ class Session:
             "memory_limit": worker.memory,
             "weights": group.weights,
             "checkpoints": self._saved_files(group),
-            "modules": modules,
+            "modules": user_files(group.specs[0].plain()) if self.engine.address else {},
         }
         options = {"num_returns": "streaming", "_generator_backpressure_num_objects": UNREAD}
         messages = worker.actor.carry_out.options(**options).remote(work)
@@ -294,15 +296,6 @@ class Session:
         for path in {self.saved[spec.digest][1] for spec in group.specs if spec.digest in self.saved}:
             with suppress(OSError):
                 files[path.name] = path.read_bytes()
-        return files
-
-    def _module_files(self, spec: dict[str, Any]) -> dict[str, bytes]:
-        """The files of the user's own modules that runs of a program need, by their paths below a folder."""
-        files = dict[str, bytes]()
-        for name in set(_modules_in(spec)):
-            if name not in self.modules:
-                self.modules[name] = project_files(name)
-            files |= self.modules[name]
         return files
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -429,7 +422,9 @@ class Session:
         """A worker that died before it could report may start again elsewhere, but not for ever."""
         self._end(worker)
         if getattr(error, "actor_init_failed", False) or isinstance(error, self.ray.exceptions.RayTaskError):
-            raise BadInput(f"a worker cannot start: {_last_line(error)}; install the same assay on all nodes")
+            found = re.search(r"\bip=([\w.:]+)", str(error))
+            where = f" on node {found[1]}" if found else ""
+            raise BadInput(f"a worker cannot start{where}: {_last_line(error)}; install the same assay on all nodes")
         if not self._is_without_blame("", error):
             self.failed_starts += 1
             if self.failed_starts == MOST_DEATHS:
@@ -468,7 +463,7 @@ def _import_ray() -> Any:
 
 
 def _check_address(address: str) -> None:
-    """Raise BadInput unless something listens at an address: Ray itself would try for a long time."""
+    """Raise BadInput unless a server of Ray's protocol answers at an address: Ray itself would try for minutes."""
     if address.startswith("ray://"):
         raise BadInput(
             f"{address} is an address for Ray's client, which cannot stream records; "
@@ -480,7 +475,11 @@ def _check_address(address: str) -> None:
     if not host or not port.isdecimal():
         raise BadInput(f"the address {address} is not valid: HOST:PORT, as in head-node:6379, or auto")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") == "0":
+                connection.sendall(HTTP2_GREETING)
+                if connection.recv(9)[3:4] != SETTINGS:
+                    raise OSError("something else listens there")
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error) or "no answer"
         raise BadInput(
@@ -498,6 +497,17 @@ def _check_versions(own: dict[str, Any], other: dict[str, Any], host: str) -> No
                 f"{name} differs: node {host} has {theirs[name] or 'none'}, and this process {version or 'none'}; "
                 "install the same version on all nodes"
             )
+
+
+def user_files(spec: dict[str, Any]) -> dict[str, bytes]:
+    """The files of the user's own modules that plain data of a spec needs, by their paths below a folder."""
+    files = dict[str, bytes]()
+    for module in set(_modules_in(spec)):
+        files |= _project_files(module)
+    return files
+
+
+_project_files = cache(project_files)
 
 
 def _modules_in(data: Any) -> Iterator[str]:

@@ -11,7 +11,7 @@ It has no access to the store. Every message is a tuple of a name and plain data
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import math
 import os
 import queue
@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from assay.description import BadInput, in_one_line
-from assay.lab.checkpoint import Checkpoints
+from assay.lab.checkpoint import Checkpoint, Checkpoints
 from assay.lab.compilers import compilers
 from assay.lab.device import parse_device
 from assay.lab.engines.local_processes import read_specs
@@ -103,9 +103,7 @@ class GroupWorker:
         """The main function of a group's thread."""
         try:
             self._poll()
-            with TemporaryDirectory(prefix="assay-") as folder:
-                checkpoints = RemoteCheckpoints(Path(folder), self.checkpoint_interval, send)
-                checkpoints.unpack(work["checkpoints"])
+            with closing(RemoteCheckpoints(work["checkpoints"], self.checkpoint_interval, send)) as checkpoints:
                 self._carry_out(work, checkpoints, send)
             send(("done",))
         except KeyboardInterrupt:
@@ -141,8 +139,8 @@ class GroupWorker:
             return sized(group, self.device, self.memory)
 
     def _unpack_modules(self, files: Mapping[str, bytes]) -> None:
-        """Make the user's modules importable, unless they are already."""
-        if not files:
+        """Make the user's modules importable, unless they are: on this machine, or by a shared file system."""
+        if all(map(_is_importable, files)):
             return
         folder = Path(self.resources.enter_context(TemporaryDirectory(prefix="assay-")))
         for name, data in files.items():
@@ -156,15 +154,20 @@ class GroupWorker:
 class RemoteCheckpoints(Checkpoints):
     """Checkpoints that are sent to the process that has the store; those to resume from came from there."""
 
-    def __init__(self, folder: Path, interval: float, send: Send) -> None:
-        super().__init__(folder, interval)
+    def __init__(self, files: Mapping[str, bytes], interval: float, send: Send) -> None:
+        self.files = TemporaryDirectory(prefix="assay-") if files else None
+        super().__init__(Path(self.files.name if self.files else ""), interval)
         self.send, self.sent = send, False
-
-    def unpack(self, files: Mapping[str, bytes]) -> None:
-        """Write the files to resume from into the folder."""
         for name, data in files.items():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(exist_ok=True)
             (self.folder / name).write_bytes(data)
+
+    def close(self) -> None:
+        if self.files:
+            self.files.cleanup()
+
+    def load(self, digest: str) -> Checkpoint | None:
+        return super().load(digest) if self.files else None
 
     def _replace(self, data: bytes, steps: dict[str, int]) -> None:
         self.sent = True
@@ -187,6 +190,15 @@ class Report:
         elif (now := time.monotonic()) - self.last >= STATUS_SECONDS:
             self.last = now
             self.send(("status" if isinstance(news, Status) else "evaluation", tuple(news)))
+
+
+def _is_importable(file: str) -> bool:
+    """Whether there is a module for a path below a folder, as `a/b.py`."""
+    with suppress(ImportError, ValueError):
+        return (
+            importlib.util.find_spec(file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")) is not None
+        )
+    return False
 
 
 def _node() -> str:
