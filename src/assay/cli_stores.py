@@ -60,13 +60,13 @@ def work(
     from assay.lab.carry_out import carry_out, local_engine
     from assay.lab.device import parse_device
     from assay.lab.interrupts import ignore_further_signals
-    from assay.lab.plan_file import read_plan, require_same_versions
+    from assay.lab.plan_file import read_plan, require_same_code
     from assay.store import Store
 
     torch_device, opened = parse_device(device), Store.create(store)
     ignore_further_signals()
     saved = read_plan(store, plan)
-    require_same_versions(saved.versions)
+    require_same_code(saved.origin)
     local_plan = saved.plan(opened.index(), torch_device, jobs)
     try:
         carry_out(local_plan, opened, local_engine(local_plan, opened, saved.checkpoint), wait=False)

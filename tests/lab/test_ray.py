@@ -230,7 +230,7 @@ def test_clusters_that_cannot_be_used(cluster: Any, tmp_path: Path, monkeypatch:
     with pytest.raises(BadInput) as error:
         on_ray(cluster, tmp_path, [Group((run(0),))], jobs=1)
     assert str(error.value) == (
-        f"torch differs: node {host} has {own['versions']['torch']}, and this process 1.2.3; "
+        f"torch differs: node {host} has {own['versions']['torch'].partition('+')[0]}, and this process 1.2.3; "
         "install the same version on all nodes"
     )
 
@@ -248,7 +248,7 @@ def group_worker(places: int, monkeypatch: pytest.MonkeyPatch) -> GroupWorker:
 def work(specs: Sequence[RunSpec], **options: Any) -> dict[str, Any]:
     plain = [{"digest": spec.digest, "spec": spec.plain()} for spec in specs]
     defaults = {"slots": 1, "memory_limit": float("inf"), "weights": "none", "checkpoints": {}, "modules": {}}
-    return {"specs": plain, **defaults, **options}
+    return {"specs": plain, "wanted": None, "size": len(specs), **defaults, **options}
 
 
 def test_a_worker_sizes_groups_and_carries_out_several_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

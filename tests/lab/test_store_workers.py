@@ -23,7 +23,7 @@ from assay.lab.engines.local_devices import LocalDevices
 from assay.lab.engines.store_workers import StoreWorkers
 from assay.lab.leases import reports
 from assay.lab.plan import LARGEST_ON_CPU, SMALLEST_ON_GPU, Plan
-from assay.lab.plan_file import SavedPlan, read_plan, require_same_versions, saved_plan
+from assay.lab.plan_file import SavedPlan, read_plan, require_same_code, saved_plan
 from assay.record import Record
 from assay.spec import RunSpec, run_spec
 from assay.store import Store
@@ -94,10 +94,12 @@ def test_a_plan_comes_back_as_it_was(tmp_path: Path):
 def test_other_versions_are_refused_by_name(tmp_path: Path):
     store = Store.create(tmp_path / "s")
     plan, saved = shared_plan(specs(2), store.index(), RunOptions(device="cpu"), workers=1)
-    other = replace(saved, versions={**saved.versions, "torch": "1.0"})
-    with pytest.raises(BadInput, match=r"has torch .*, the plan was made with torch 1\.0; install the same version"):
-        require_same_versions(other.versions)
-    with pytest.raises(BadInput, match=r"^no worker is left: .* has torch .*, the plan was made with torch 1\.0"):
+    other = replace(saved, origin={**saved.origin, "versions": {**saved.origin["versions"], "torch": "1.0"}})
+    with pytest.raises(
+        BadInput, match=r"^torch differs: .* has .*, and the plan was made with 1\.0; install the same one$"
+    ):
+        require_same_code(other.origin)
+    with pytest.raises(BadInput, match=r"^no worker is left: torch differs: .*, and the plan was made with 1\.0"):
         carry_out(plan, store, engine(plan, other, store, 1))
     assert len(plan.pending) == 2
 

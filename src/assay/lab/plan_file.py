@@ -18,7 +18,7 @@ import torch
 from assay.description import BadInput, digest, suggestion
 from assay.index import Entry
 from assay.lab.plan import Plan
-from assay.lab.provenance import differing_version, provenance
+from assay.lab.provenance import difference, provenance
 from assay.lab.weights import Kept
 from assay.spec import RunSpec
 from assay.store import write_synced
@@ -32,7 +32,7 @@ class SavedPlan:
 
     `earlier` has the place in the store of each record that a run had when the plan was made, if the run is to be
     carried out nevertheless: with any other record the run has ended. `paths` are folders of a user's own modules, and
-    `versions` are those of the packages that the plan was made with.
+    `origin` is the code that the plan was made with.
     """
 
     specs: tuple[RunSpec, ...]
@@ -42,7 +42,7 @@ class SavedPlan:
     workers: int
     earlier: Mapping[str, str]
     paths: tuple[str, ...]
-    versions: Mapping[str, str]
+    origin: Mapping[str, Any]
 
     @cached_property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class SavedPlan:
             "workers": self.workers,
             "earlier": dict(self.earlier),
             "paths": list(self.paths),
-            "versions": dict(self.versions),
+            "origin": dict(self.origin),
         }
 
     def plan(self, index: Mapping[str, Entry], device: torch.device, jobs: int | None, remote: bool = False) -> Plan:
@@ -93,7 +93,7 @@ def saved_plan(plan: Plan, index: Mapping[str, Entry], checkpoint: float, worker
     earlier = {name: index[name].place for name in plan.pending if name in index}
     paths = tuple(str(Path(path).resolve()) for path in dict.fromkeys(["", *_added_paths()]))
     specs = tuple(plan.specs.values())
-    return SavedPlan(specs, plan.slots, plan.weights, checkpoint, workers, earlier, paths, _versions())
+    return SavedPlan(specs, plan.slots, plan.weights, checkpoint, workers, earlier, paths, _code())
 
 
 def _added_paths() -> Iterable[str]:
@@ -111,7 +111,7 @@ def read_plan(store: Path, name: str) -> SavedPlan:
         content = json.loads(path.read_bytes())
         sys.path += [folder for folder in content["paths"] if folder not in sys.path]
         specs = (RunSpec(**{**plain, "seed": seed}) for plain, seeds in content["settings"] for seed in seeds)
-        options = {key: content[key] for key in ("slots", "weights", "checkpoint", "workers", "earlier", "versions")}
+        options = {key: content[key] for key in ("slots", "weights", "checkpoint", "workers", "earlier", "origin")}
         return SavedPlan(tuple(specs), **options, paths=tuple(content["paths"]))
     except BadInput:
         raise
@@ -119,17 +119,18 @@ def read_plan(store: Path, name: str) -> SavedPlan:
         raise BadInput(f"{path} is not a plan ({type(error).__name__}: {error})") from None
 
 
-def require_same_versions(versions: Mapping[str, str]) -> None:
-    """BadInput if this machine has other versions than those that a plan was made with: its results might differ."""
-    if difference := differing_version(_versions(), versions):
-        name, ours, theirs = difference
+def require_same_code(origin: Mapping[str, Any]) -> None:
+    """BadInput if this machine has other code than that which a plan was made with: its results might differ."""
+    if differing := difference(_code(), origin):
+        name, ours, theirs = differing
         host = socket.gethostname()
-        raise BadInput(f"{host} has {name} {ours}, the plan was made with {name} {theirs}; install the same version")
+        raise BadInput(f"{name} differs: {host} has {ours}, and the plan was made with {theirs}; install the same one")
 
 
-def _versions() -> dict[str, str]:
-    versions: dict[str, str] = provenance(torch.device("cpu"))["versions"]  # to ask a GPU would take its memory
-    return versions
+def _code() -> dict[str, Any]:
+    """The versions and the commit of the code that is running."""
+    origin = provenance(torch.device("cpu"))  # to ask a GPU would take its memory
+    return {"versions": origin["versions"], "commit": origin["commit"]}
 
 
 def note_runs(store: Path, digests: Iterable[str]) -> Path:

@@ -24,20 +24,24 @@ def provenance(device: torch.device) -> dict[str, Any]:
     return {"commit": commit(), "versions": versions, "device": name}
 
 
-def differing_version(here: Mapping[str, str], there: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """The first package whose version is another one on another machine, so that results might differ, and both.
+def difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """What differs between the code of two machines, so that results might, and its version on both.
 
-    Builds of a version for CPU and GPU are not told apart.
+    Builds for CPU and GPU are not told apart. A commit is compared where both are known.
 
-    >>> differing_version({"assay": "1", "torch": "2.1+cpu"}, {"assay": "1", "torch": "2.1"})
-    >>> differing_version({"assay": "1", "torch": "2.1+cpu"}, {"assay": "1", "torch": "2.0"})
+    >>> here, there = ({"versions": {"torch": version}, "commit": "3f"} for version in ("2.1+cpu", "2.1"))
+    >>> difference(here, there)
+    >>> difference(here, there | {"versions": {"torch": "2.0"}})
     ('torch', '2.1', '2.0')
+    >>> difference(here, there | {"commit": "4a+"})
+    ('the commit of assay', '3f', '4a')
     """
     for name in COMPARED:
-        ours, theirs = (versions.get(name, "none").partition("+")[0] for versions in (here, there))
+        ours, theirs = (place["versions"].get(name, "none").partition("+")[0] for place in (here, there))
         if ours != theirs:
             return name, ours, theirs
-    return None
+    ours, theirs = (place["commit"].rstrip("+") for place in (here, there))
+    return ("the commit of assay", ours, theirs) if ours and theirs and ours != theirs else None
 
 
 def _version(package: str) -> str:

@@ -34,7 +34,7 @@ from assay.lab.execute import failure_record
 from assay.lab.interrupts import stop_on_signal
 from assay.lab.member import Member
 from assay.lab.plan import GROUPS_ON_GPU, Group
-from assay.lab.provenance import provenance
+from assay.lab.provenance import difference, provenance
 from assay.lab.status import EvaluationStatus, Status
 from assay.models.source import project_files
 from assay.record import Record
@@ -49,7 +49,6 @@ UNREAD = 16  # batches of messages that a worker may be ahead of this process
 MOST_DEATHS = 3  # of workers that carry out one run alone, without progress between them; also of workers that start
 SETTINGS = b"\4"  # the type of the frame that an HTTP/2 server (Ray's gRPC) sends first
 HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + SETTINGS + b"\0\0\0\0\0"
-COMPARED = ("assay", "torch", "numpy")  # versions that must be equal on all nodes
 
 
 class RayCluster:
@@ -113,7 +112,7 @@ class RayCluster:
         with stop_on_signal() as poll:
             session = Session(self, groups, on_event)
             try:
-                while session.queue or session.assignments:
+                while session.has_work:
                     poll()
                     session.step()
             finally:
@@ -155,7 +154,7 @@ class Session:
 
     def __init__(self, engine: RayCluster, groups: Iterable[Group], on_event: OnEvent) -> None:
         self.ray, self.engine, self.on_event = _import_ray(), engine, on_event
-        self.queue = deque(groups)
+        self.groups, self.queue = iter(groups), deque[Group]()  # those not asked for yet, and those that wait
         self.workers: list[Worker] = []
         self.starting: dict[Any, Worker] = {}  # by the description that they will send
         self.assignments: dict[Any, Assignment] = {}  # by the stream of messages
@@ -185,17 +184,31 @@ class Session:
 
     def _adjust_workers(self) -> None:
         """Start workers while groups wait and the cluster has room; end those that have nothing to do any more."""
-        if not self.queue:
-            for worker in [w for w in self.workers if not w.assignments]:
-                self._end(worker)
-            return
         if time.monotonic() - self.resources_read >= RESOURCES_SECONDS:
             self.resources_read = time.monotonic()
             # One more than there is room for, so that Ray's autoscaler sees that there is work.
             room = self.engine.capacity + (1 if self.engine.address else 0)
             self.wanted = self.engine.jobs or max(1, room)
+        self._fill_queue()
+        if not self.queue:
+            for worker in [w for w in self.workers if not w.assignments]:
+                self._end(worker)
+            return
         while len(self.workers) < min(self.wanted, len(self.queue) + len(self.assignments)):
             self._start_worker()
+
+    @property
+    def has_work(self) -> bool:
+        self._fill_queue()
+        return bool(self.queue or self.assignments)
+
+    def _fill_queue(self) -> None:
+        """Ask for as many groups as all workers together could take: other commands may carry out the rest."""
+        while len(self.queue) < max(1, self.wanted) * self.engine.places and not self.stopping:
+            group = next(self.groups, None)
+            if group is None:
+                return
+            self.queue.append(group)
 
     def _start_worker(self) -> None:
         folders = [os.path.abspath(folder) for folder in sys.path]
@@ -217,7 +230,7 @@ class Session:
         if problem := description.get("bad input"):
             raise BadInput(f"node {worker.host}: {problem}")
         worker.node, worker.provenance = description["node"], description["provenance"]
-        _check_versions(self.own, worker.provenance, worker.host)
+        _check_code(self.own, worker.provenance, worker.host)
         memory = self.node_memory.setdefault(worker.node, description["memory"])
         cores = self._cores().get(worker.node, 1)
         worker.memory = memory / max(1, min(cores, self.wanted))
@@ -487,16 +500,13 @@ def _check_address(address: str) -> None:
         ) from None
 
 
-def _check_versions(own: dict[str, Any], other: dict[str, Any], host: str) -> None:
+def _check_code(own: dict[str, Any], other: dict[str, Any], host: str) -> None:
     """Raise BadInput if a node would not compute the same as this process."""
-    ours = {name: own["versions"][name] for name in COMPARED} | {"the commit of assay": own["commit"]}
-    theirs = {name: other["versions"][name] for name in COMPARED} | {"the commit of assay": other["commit"]}
-    for name, version in ours.items():
-        if theirs[name] != version:
-            raise BadInput(
-                f"{name} differs: node {host} has {theirs[name] or 'none'}, and this process {version or 'none'}; "
-                "install the same version on all nodes"
-            )
+    if differing := difference(own, other):
+        name, ours, theirs = differing
+        raise BadInput(
+            f"{name} differs: node {host} has {theirs}, and this process {ours}; install the same version on all nodes"
+        )
 
 
 def user_files(spec: dict[str, Any]) -> dict[str, bytes]:
