@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ def assay(command: str) -> Result:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (study,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
     (tmp_path / "rates.py").write_text(study)
     monkeypatch.chdir(tmp_path)
