@@ -362,11 +362,10 @@ def test_a_corrupt_store_is_told_and_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     Store.create(tmp_path / "s")
-    (tmp_path / "s" / "segments").mkdir()
-    (tmp_path / "s" / "segments" / "1.jsonl").write_text('{"half')
+    (tmp_path / "s" / "segments" / "1.jsonl").write_text('{"half\n')
     said = mistake("run parity --model gru --store s", tmp_path, monkeypatch, capsys)
     assert "line 1 is not a record" in said
-    assert (tmp_path / "s" / "segments" / "1.jsonl").read_text() == '{"half'
+    assert (tmp_path / "s" / "segments" / "1.jsonl").read_text() == '{"half\n'
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -200,15 +200,14 @@ def _prepare(device: str) -> None:
 def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, output: Output, command: str) -> None:
     from assay.analysis.cells import cells
     from assay.lab.carry_out import carry_out
-    from assay.lab.engines.choice import plan_and_engine, preview
-    from assay.store import Store
+    from assay.lab.engines.choice import preview, store_plan_and_engine
     from assay.terminal import LiveProgress, console, print_cells
 
     if output.dry_run:
         typer.echo(preview(specs, store_path, options))
         return
-    store, out = Store.create(store_path), console()
-    with plan_and_engine(specs, store, options) as (plan, engine):
+    out = console()
+    with store_plan_and_engine(specs, store_path, options) as (store, plan, engine):
         total, pending = len(plan.specs), len(plan.pending)
         if not output.as_json and pending < total:
             out.print(f"{total - pending} of {total} runs are already in {store_path}")

@@ -54,38 +54,50 @@ class RunOptions:
             raise BadInput(f"--address is for --engine ray, not for {self.engine}")
         if self.sbatch and self.engine != "slurm":
             raise BadInput(f"--sbatch is for --engine slurm, not for {self.engine}")
+        parse_kept(self.weights)
 
 
 @contextmanager
-def plan_and_engine(specs: Sequence[RunSpec], store: Store, options: RunOptions) -> Iterator[tuple[Plan, Engine]]:
-    """The plan of a command and the engine that carries it out, which is connected inside this context."""
+def store_plan_and_engine(
+    specs: Sequence[RunSpec], path: Path, options: RunOptions
+) -> Iterator[tuple[Store, Plan, Engine]]:
+    """The store and the plan of a command, and the engine that carries it out, which is connected in this context.
+
+    The store is created last: a command with bad input leaves nothing behind.
+    """
     options.require_consistent()
     if options.engine == "ray":
-        cluster = RayCluster(_remote_device(options), store.path, options.address, options.jobs, options.checkpoint)
+        cluster = RayCluster(_remote_device(options), path, options.address, options.jobs, options.checkpoint)
         cluster.connect()
         try:
-            device = torch.device(cluster.device)
-            yield _plan(specs, store.index(), options, device, cluster.workers, remote=True), cluster
+            store, device = Store.create(path), torch.device(cluster.device)
+            yield store, _plan(specs, store.index(), options, device, cluster.workers, remote=True), cluster
         finally:
             cluster.close()
         return
     if options.engine == "slurm":
-        plan, saved = shared_plan(specs, store.index(), options)
-        queue = slurm_queue(store.path, saved.name, options)
-        with saved.kept_in(store.path, plan):
-            yield plan, StoreWorkers(plan, store.path, queue, _slurm_count(plan, options), saved.earlier)
+        plan, saved = shared_plan(specs, _index(path), options)
+        queue = slurm_queue(path, saved.name, options)
+        store = Store.create(path)
+        with saved.kept_in(path, plan):
+            yield store, plan, StoreWorkers(plan, path, queue, _slurm_count(plan, options), saved.earlier)
         return
     device = parse_device(options.device)
+    store = Store.create(path)
     gpus = visible_gpus() if device.type == "cuda" else []
     if len(gpus) > 1:
         plan, saved = shared_plan(specs, store.index(), options, len(gpus))
         command = worker_command(store.path, saved.name, "cuda", options.jobs)
         launcher: Launcher = LocalDevices(command, store.path / "logs", gpus)
         with saved.kept_in(store.path, plan):
-            yield plan, StoreWorkers(plan, store.path, launcher, len(gpus), saved.earlier)
+            yield store, plan, StoreWorkers(plan, store.path, launcher, len(gpus), saved.earlier)
         return
     plan = _plan(specs, store.index(), options, device)
-    yield plan, local_engine(plan, store, options.checkpoint)
+    yield store, plan, local_engine(plan, store, options.checkpoint)
+
+
+def _index(path: Path) -> Mapping[str, Entry]:
+    return Store.open(path).index() if path.exists() else {}
 
 
 def _plan(
@@ -115,7 +127,7 @@ def preview(specs: Sequence[RunSpec], store: Path, options: RunOptions) -> str:
     options.require_consistent()
     if options.engine != "slurm":
         raise BadInput(f"--dry-run is for --engine slurm, not for {options.engine}")
-    plan, saved = shared_plan(specs, Store.open(store).index() if store.exists() else {}, options)
+    plan, saved = shared_plan(specs, _index(store), options)
     return slurm_queue(store, saved.name, options).preview(_slurm_count(plan, options))
 
 
