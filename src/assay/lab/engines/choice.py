@@ -97,7 +97,7 @@ def store_plan_and_engine(
 
 
 def _index(path: Path) -> Mapping[str, Entry]:
-    return Store.open(path).index() if path.exists() else {}
+    return Store.open(path).index() if (path / Store.MARK).exists() else {}
 
 
 def _plan(
