@@ -65,6 +65,7 @@ class Leases:
         self.heartbeat, self.lifetime = heartbeat, lifetime
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.held: dict[str, Lease] = {}
+        self.holders: dict[tuple[str, int], str] = {}  # of the leases of other processes
         self.observed: dict[str, Observation] = {}  # of the heartbeats of other processes
         self.description: dict[str, Any] = {
             "name": self.name,
@@ -141,8 +142,16 @@ class Leases:
 
     def others(self) -> dict[str, str]:
         """The names of the processes that hold leases, other than this one, by the digest of the run."""
-        holders = {digest: self._content(digest, number) for digest, number in self._listing().items()}
-        return {digest: holder["worker"] for digest, holder in holders.items() if holder and digest not in self.held}
+        holders = dict[tuple[str, int], str]()
+        alive = {name: self.is_alive(name) for name in {*self.holders.values()}}
+        for lease in self._listing().items():
+            # There may be thousands of files, on another machine: none is read again while its holder is alive.
+            known = self.holders.get(lease, "")
+            holder = known if alive.get(known) else self._content(*lease).get("worker", "")
+            if holder and lease[0] not in self.held:
+                holders[lease] = holder
+        self.holders = holders
+        return {digest: holder for (digest, _), holder in holders.items()}
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -160,6 +169,7 @@ class Leases:
         return self.folder / f"{lease.digest}.{lease.number + later}"
 
     def _content(self, digest: str, number: int) -> dict[str, Any]:
+        """The content of a lease's file; nothing while it is being written."""
         with suppress(OSError, ValueError):
             content = json.loads((self.folder / f"{digest}.{number}").read_bytes())
             if isinstance(content, dict) and "worker" in content:
