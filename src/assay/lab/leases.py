@@ -147,9 +147,8 @@ class Leases:
         for lease in self._listing().items():
             # There may be thousands of files, on another machine: none is read again while its holder is alive.
             known = self.holders.get(lease, "")
-            holder = known if alive.get(known) else self._content(*lease).get("worker", "")
-            if holder and lease[0] not in self.held:
-                holders[lease] = holder
+            if lease[0] not in self.held:
+                holders[lease] = known if alive.get(known) else self._read_holder(*lease)
         self.holders = holders
         return {digest: holder for (digest, _), holder in holders.items()}
 
@@ -176,6 +175,9 @@ class Leases:
                 return content
         return {}
 
+    def _read_holder(self, digest: str, number: int) -> str:
+        return str(self._content(digest, number).get("worker", _unknown(digest, number)))
+
     def _take(self, lease: Lease) -> Lease | None:
         """Create the file of a lease; None if another process was faster."""
         content = json.dumps({"worker": self.name, "deaths": lease.deaths, "step": lease.step}).encode()
@@ -199,7 +201,7 @@ class Leases:
     def _orphan(self, digest: str, number: int, alive: dict[str, bool]) -> Lease | None:
         """The lease that takes the place of one whose holder is dead; None if the holder is alive."""
         content = self._content(digest, number)
-        holder = content.get("worker", f"unknown holder of {digest}.{number}")
+        holder = content.get("worker", _unknown(digest, number))
         if holder not in alive:
             alive[holder] = holder == self.name or self.is_alive(holder)
         if alive[holder]:
@@ -265,6 +267,11 @@ def reports(store: Path) -> Iterator[dict[str, Any]]:
             report = json.loads(content)
             if isinstance(report, dict) and "name" in report:
                 yield report | {"age": max(0.0, now - path.stat().st_mtime), "gone": _is_gone(content)}
+
+
+def _unknown(digest: str, number: int) -> str:
+    """The name of the holder of a lease whose file is empty, because the holder is about to write it, or died."""
+    return f"unknown holder of {digest}.{number}"
 
 
 def _read(path: Path) -> bytes | None:
