@@ -106,7 +106,9 @@ class Leases:
         newest, alive = self._listing(), dict[str, bool]()
         leases, suspects = list[Lease | None](), list[str]()
         for digest in digests:
-            if digest not in newest:
+            if digest in self.held and self.held[digest].number == newest.get(digest):
+                leases.append(self.held[digest])  # from an attempt that an error ended
+            elif digest not in newest:
                 leases.append(self._take(Lease(digest, 0, 0)))
             elif orphan := self._orphan(digest, newest[digest], alive):
                 if orphan.deaths >= SUSPICIOUS_DEATHS:
@@ -132,11 +134,14 @@ class Leases:
         if lease is None or self._file(lease, 1).exists():
             return False
         holder = self._content(digest, lease.number).get("worker")
-        return None if holder is None else holder == self.name
+        if holder is None:  # or it was deleted when the lease was taken over a second time
+            return False if self._listing().get(digest, 0) > lease.number else None
+        return bool(holder == self.name)
 
     def release(self, digests: Iterable[str]) -> None:
         for digest in digests:
-            if lease := self.held.pop(digest, None):
+            lease = self.held.pop(digest, None)
+            if lease and self._content(digest, lease.number).get("worker") == self.name:  # it may have been lost
                 with suppress(OSError):
                     self._file(lease).unlink(missing_ok=True)
 
@@ -147,8 +152,9 @@ class Leases:
         for lease in self._listing().items():
             # There may be thousands of files, on another machine: none is read again while its holder is alive.
             known = self.holders.get(lease, "")
-            if lease[0] not in self.held:
-                holders[lease] = known if alive.get(known) else self._read_holder(*lease)
+            holder = known if alive.get(known) else self._holder(*lease)
+            if holder not in ("", self.name):
+                holders[lease] = holder
         self.holders = holders
         return {digest: holder for (digest, _), holder in holders.items()}
 
@@ -175,8 +181,11 @@ class Leases:
                 return content
         return {}
 
-    def _read_holder(self, digest: str, number: int) -> str:
-        return str(self._content(digest, number).get("worker", _unknown(digest, number)))
+    def _holder(self, digest: str, number: int) -> str:
+        """Who has a lease; a name that no process has if its file is damaged, nothing if there is no file."""
+        if holder := self._content(digest, number).get("worker"):
+            return str(holder)
+        return _unknown(digest, number) if (self.folder / f"{digest}.{number}").exists() else ""
 
     def _take(self, lease: Lease) -> Lease | None:
         """Create the file of a lease; None if another process was faster."""
@@ -188,9 +197,14 @@ class Leases:
             return None
         except OSError as error:
             raise StoreUnavailable(f"cannot write {self.folder}: {error.strerror}") from None
-        with suppress(OSError):
+        try:
             os.write(file, content)
-        os.close(file)
+        except OSError as error:
+            with suppress(OSError):
+                self._file(lease).unlink()
+            raise StoreUnavailable(f"cannot write {self.folder}: {error.strerror}") from None
+        finally:
+            os.close(file)
         self.held[lease.digest] = lease
         self.changed.set()
         if not self.holds(lease.digest):  # a listing may be old on a network file system
@@ -203,10 +217,12 @@ class Leases:
         content = self._content(digest, number)
         holder = content.get("worker", _unknown(digest, number))
         if holder not in alive:
-            alive[holder] = holder == self.name or self.is_alive(holder)
+            alive[holder] = holder != self.name and self.is_alive(holder)
         if alive[holder]:
             return None
         step = self.checkpoints.progress(digest)
+        if holder == self.name:  # its file could not be deleted when this process returned the lease
+            return Lease(digest, number + 1, content.get("deaths", 0), step)
         return Lease(digest, number + 1, 1 if step > content.get("step", 0) else content.get("deaths", 0) + 1, step)
 
     def _take_over(self, orphan: Lease) -> Lease | None:
@@ -245,7 +261,6 @@ class Leases:
         self.beats += 1
         seconds = round(time.monotonic() - self.start, 1)
         report = self.description | {"beat": self.beats, "seconds": seconds} | self.activity()
-        self.workers.mkdir(exist_ok=True)
         write_synced(self.workers / f"{self.name}.json", json.dumps(report).encode())
 
 
