@@ -117,3 +117,20 @@ def test_an_index_of_other_content(store: Store):
     segment.write_bytes(segment.read_bytes().replace(b'"digest":"c"', b'"digest":"x"'))
     with pytest.raises(BadInput, match=r"is not what its index says; delete .*\.index beside it"):
         opened.load(entry)
+
+
+def test_records_that_are_added_while_a_store_is_read(store: Store):
+    store = Store.create(store.path.with_name("other"))
+    store.add(record("a"), record("b"))
+    history = Store.open(store.path).history()
+    next(history)
+    store.add(record("c"))
+    assert [record.digest for record in history] == ["b"]
+
+
+def test_a_size_that_a_network_file_system_remembers(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """The size of a file that is not open may be old; that of an open one is not."""
+    sizes, stat = {path: path.stat() for path in (store.path / "segments").glob("*.jsonl")}, Path.stat
+    store.add(record("new"))
+    monkeypatch.setattr(Path, "stat", lambda path, **options: sizes.get(path) or stat(path, **options))
+    assert "new" in Store.open(store.path).index()

@@ -7,6 +7,7 @@ the record itself, so an index may be behind, but never ahead: whatever it does 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -114,6 +115,9 @@ class SegmentReader:
     def _from_segment(self) -> Iterator[Entry]:
         """Entries of whole lines beyond the index. A last line without its end was never reported as stored."""
         size = self.path.stat().st_size
+        if size < self.indexed:
+            with open(self.path, "rb") as file:  # a network file system may remember an old size until a file is opened
+                size = os.fstat(file.fileno()).st_size
         if size < self.indexed:
             raise cut_short(self.path, self.lines)
         if size == self.covered:

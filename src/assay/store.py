@@ -298,10 +298,11 @@ def _check_format(path: Path, data: bytes) -> None:
 
 def _whole_lines(segment: Path) -> Iterator[bytes]:
     """The lines of a segment; a last line without its end was never reported as stored."""
+    indexed = indexed_bytes(segment)  # first: other processes append to both files
     data = _read(segment)
     *lines, _ = data.split(b"\n")
     yield from lines
-    if indexed_bytes(segment) > len(data):
+    if indexed > len(data):
         raise cut_short(segment, len(lines) + 1)
 
 
