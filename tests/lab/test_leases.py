@@ -188,6 +188,83 @@ def test_the_record_of_a_process_that_lost_its_lease_is_not_stored(store: Store)
     assert not list(store.history())
 
 
+def test_a_process_that_lost_its_lease_leaves_the_leases_of_others_alone(store: Store):
+    """Nor does it store a record while the second of those that took the run over carries it out."""
+    (spec,) = specs(1)
+    first, second, third = (of_another_machine(Leases(store.path, lifetime=0.05)) for _ in range(3))
+    with first, second, third:
+        assert first.lease([spec.digest])[0]
+        stand_still(first)
+        wait_until(lambda: second.lease([spec.digest])[0], "a lease")
+        stand_still(second)
+        wait_until(lambda: third.lease([spec.digest])[0], "a lease")
+        assert first.holds(spec.digest) is False
+        third.release([spec.digest])
+        assert third.lease([spec.digest])[0][0].number == 0, "the same file as that of the first"
+        first.release([spec.digest])
+        assert third.holds(spec.digest)
+
+
+def test_a_process_waits_for_those_that_took_its_runs_over(store: Store):
+    """It asks for them neither again and again, nor for itself."""
+    (spec,) = specs(1)
+    events = list[Event]()
+    with of_another_machine(Leases(store.path)) as slow, Leases(store.path, heartbeat=0.02, lifetime=0.3) as other:
+        work = Work(Plan([spec], [], CPU), store, slow, events.append)
+        assert list(work.groups())
+        stand_still(slow)
+        wait_until(lambda: other.lease([spec.digest])[0], "a lease")
+        work.receive(Event(record=finished(spec)))
+        assert not work.wait_for_others(wait=False), "the other one has shown that it is alive"
+        assert slow.others() == {spec.digest: other.name}
+
+
+def test_a_lease_that_could_not_be_deleted_is_taken_again(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """The store had disappeared when this process returned the lease, and is there again."""
+    (spec,) = specs(1)
+    with Leases(store.path) as leases:
+        assert leases.lease([spec.digest])[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", lambda *_, **__: None)
+            leases.release([spec.digest])
+        assert not leases.others()
+        assert digests(leases.lease([spec.digest])[0]) == [spec.digest]
+
+
+def test_a_lease_that_is_cut_short_has_an_unknown_holder(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """Its run is left alone for as long as that of a process without a heartbeat."""
+    monkeypatch.setattr(carrying_out, "POLL_SECONDS", 0.01)
+    (spec,) = specs(1)
+    (store.path / "leases").mkdir()
+    (store.path / "leases" / f"{spec.digest}.0").touch()
+    plan, messages = Plan([spec], [], CPU, jobs=1), list[str]()
+    engine = local_engine(plan, store)
+    calls = list[Any]()
+    monkeypatch.setattr(engine, "run", lambda *arguments, run=engine.run: (calls.append(1), run(*arguments)))
+    carry_out(plan, store, engine, lambda event: messages.append(event.message), Leases(store.path, lifetime=0.3))
+    assert len(calls) == 2, "before and after the wait"
+    assert f"waiting for runs of other processes (1 left): unknown holder of {spec.digest}.0" in messages
+
+
+def test_leases_wait_for_a_full_disk(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """Files can be created there, but not written."""
+    failures, write = [1, 2, 3], os.write
+
+    def full(file: int, data: bytes) -> int:
+        if failures and "/leases/" in os.readlink(f"/proc/self/fd/{file}"):
+            failures.pop()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data)
+
+    monkeypatch.setattr(carrying_out, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(os, "write", full)
+    plan, messages = Plan(specs(2), [], CPU, jobs=1), list[str]()
+    carry_out(plan, store, local_engine(plan, store), lambda event: messages.append(event.message))
+    assert not failures
+    assert len(list(store.history())) == 2
+    assert any("No space left on device; trying again" in message for message in messages)
+
+
 def test_a_run_that_another_process_has_ended_is_not_carried_out(store: Store):
     """It was left out of the plan's reading of the store, and its lease was returned before this one looked."""
     runs, events = specs(2), list[Event]()

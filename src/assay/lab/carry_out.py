@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from assay.lab.checkpoint import INTERVAL, Checkpoints
 from assay.lab.engines.engine import Engine, Event, OnEvent
@@ -24,6 +24,8 @@ from assay.lab.status import EvaluationStatus, Status, plain_status
 from assay.record import Record
 from assay.spec import RunSpec
 from assay.store import Store, StoreUnavailable
+
+T = TypeVar("T")
 
 PATIENCE = 600.0  # seconds that a record waits for a store that cannot be written
 POLL_SECONDS = 1.0  # between two looks at a store that cannot be written, or at the work of other processes
@@ -87,7 +89,7 @@ class Work:
         """The runs of a group that could be leased, if any; each suspect is added to a list."""
         with self.lock:
             specs = {spec.digest: spec for spec in group.specs}
-            leases, suspect = self.leases.lease(specs)
+            leases, suspect = self._when_available(lambda: self.leases.lease(specs))
             suspects += [replace(group, specs=(specs[digest],)) for digest in suspect]
             if leases:
                 self._read_news()  # another process may have ended a run before it was leased here
@@ -98,7 +100,7 @@ class Work:
     def _lease_suspect(self, spec: RunSpec) -> bool:
         """Lease a run during which processes have died; a run that was the end of too many counts as failed."""
         with self.lock:
-            lease = self.leases.lease_suspect(spec.digest)
+            lease = self._when_available(lambda: self.leases.lease_suspect(spec.digest))
             if lease is None:
                 return False
             self._read_news()
@@ -117,11 +119,12 @@ class Work:
             record = event.record
             if record is None:
                 self._note(event)
-            elif event.stored or self._store(record):
+            elif event.stored or self._when_available(lambda: self._store(record)):
                 self.plan.add(record)
                 self.leases.release([record.digest])
                 self.verdicts[record.verdict] += 1
             else:
+                self.leases.release([record.digest])
                 return
             self.on_event(event)
 
@@ -146,20 +149,21 @@ class Work:
         return {"under_way": under_way, "ended": dict(self.verdicts), "statuses": statuses}
 
     def _store(self, record: Record) -> bool:
-        """Store a record; False if another process took the run over, because this one seemed to be dead.
+        """Store a record; False if another process took the run over, because this one seemed to be dead."""
+        holds = self.leases.holds(record.digest)
+        if holds is None:
+            self._read_news()
+        if holds is False or record.digest not in self.plan.pending:
+            return False
+        self.store.add(record)
+        return True
 
-        If the store cannot be written at the moment, the record waits.
-        """
+    def _when_available(self, action: Callable[[], T]) -> T:
+        """The result of an action; while the store cannot be written, it is tried again."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                holds = self.leases.holds(record.digest)
-                if holds is None:
-                    self._read_news()
-                if holds is False or record.digest not in self.plan.pending:
-                    return False
-                self.store.add(record)
-                return True
+                return action()
             except StoreUnavailable as error:
                 if time.monotonic() > deadline:
                     raise
@@ -181,6 +185,8 @@ class Work:
             while self.plan.pending:
                 poll()
                 self._read_news()
+                if not self.plan.pending:
+                    break
                 others = self.leases.others()
                 holders = {digest: others.get(digest) for digest in self.plan.pending}
                 names = sorted({*filter(None, holders.values())})
@@ -188,7 +194,9 @@ class Work:
                     return True
                 if not wait and all(self.leases.has_beaten(name) for name in names):
                     return False
-                self.on_event(Event(message=f"waiting for {len(holders)} runs that {', '.join(names)} carries out"))
+                self.on_event(
+                    Event(message=f"waiting for runs of other processes ({len(holders)} left): {', '.join(names)}")
+                )
                 sleep_unless_stopped(POLL_SECONDS)
         return False
 

@@ -95,9 +95,9 @@ class Checkpoints:
 
     def prune(self, finished: Iterable[str]) -> None:
         """Delete obsolete checkpoints and leftover temporary files."""
-        done = set(finished)
+        done, paths = set(finished), list(self.folder.glob("*.safetensors"))  # not those that others write from now on
         needed = {path for digest, (_, path) in self.latest().items() if digest not in done}
-        for path in self.folder.glob("*.safetensors"):
+        for path in paths:
             if path not in needed:
                 path.unlink(missing_ok=True)
         for path in self.folder.glob(".*.tmp"):

@@ -105,7 +105,9 @@ class Leases:
         newest, alive = self._listing(), dict[str, bool]()
         leases, suspects = list[Lease | None](), list[str]()
         for digest in digests:
-            if digest not in newest:
+            if digest in self.held and self.held[digest].number == newest.get(digest):
+                leases.append(self.held[digest])  # from an attempt that an error ended
+            elif digest not in newest:
                 leases.append(self._take(Lease(digest, 0, 0)))
             elif orphan := self._orphan(digest, newest[digest], alive):
                 if orphan.deaths >= SUSPICIOUS_DEATHS:
@@ -131,18 +133,21 @@ class Leases:
         if lease is None or self._file(lease, 1).exists():
             return False
         holder = self._content(digest, lease.number).get("worker")
-        return None if holder is None else holder == self.name
+        if holder is None:  # or it was deleted when the lease was taken over a second time
+            return False if self._listing().get(digest, 0) > lease.number else None
+        return bool(holder == self.name)
 
     def release(self, digests: Iterable[str]) -> None:
         for digest in digests:
-            if lease := self.held.pop(digest, None):
+            lease = self.held.pop(digest, None)
+            if lease and self._content(digest, lease.number).get("worker") == self.name:  # it may have been lost
                 with suppress(OSError):
                     self._file(lease).unlink(missing_ok=True)
 
     def others(self) -> dict[str, str]:
         """The names of the processes that hold leases, other than this one, by the digest of the run."""
-        holders = {digest: self._content(digest, number) for digest, number in self._listing().items()}
-        return {digest: holder["worker"] for digest, holder in holders.items() if holder and digest not in self.held}
+        holders = {digest: self._holder(digest, number) for digest, number in self._listing().items()}
+        return {digest: holder for digest, holder in holders.items() if holder not in ("", self.name)}
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -166,6 +171,12 @@ class Leases:
                 return content
         return {}
 
+    def _holder(self, digest: str, number: int) -> str:
+        """Who has a lease; a name that no process has if its file is damaged, nothing if there is no file."""
+        if holder := self._content(digest, number).get("worker"):
+            return str(holder)
+        return f"unknown holder of {digest}.{number}" if (self.folder / f"{digest}.{number}").exists() else ""
+
     def _take(self, lease: Lease) -> Lease | None:
         """Create the file of a lease; None if another process was faster."""
         content = json.dumps({"worker": self.name, "deaths": lease.deaths, "step": lease.step}).encode()
@@ -176,9 +187,14 @@ class Leases:
             return None
         except OSError as error:
             raise StoreUnavailable(f"cannot write {self.folder}: {error.strerror}") from None
-        with suppress(OSError):
+        try:
             os.write(file, content)
-        os.close(file)
+        except OSError as error:
+            with suppress(OSError):
+                self._file(lease).unlink()
+            raise StoreUnavailable(f"cannot write {self.folder}: {error.strerror}") from None
+        finally:
+            os.close(file)
         self.held[lease.digest] = lease
         self.changed.set()
         if not self.holds(lease.digest):  # a listing may be old on a network file system
@@ -191,10 +207,12 @@ class Leases:
         content = self._content(digest, number)
         holder = content.get("worker", f"unknown holder of {digest}.{number}")
         if holder not in alive:
-            alive[holder] = holder == self.name or self.is_alive(holder)
+            alive[holder] = holder != self.name and self.is_alive(holder)
         if alive[holder]:
             return None
         step = self.checkpoints.progress(digest)
+        if holder == self.name:  # its file could not be deleted when this process returned the lease
+            return Lease(digest, number + 1, content.get("deaths", 0), step)
         return Lease(digest, number + 1, 1 if step > content.get("step", 0) else content.get("deaths", 0) + 1, step)
 
     def _take_over(self, orphan: Lease) -> Lease | None:
@@ -233,7 +251,6 @@ class Leases:
         self.beats += 1
         seconds = round(time.monotonic() - self.start, 1)
         report = self.description | {"beat": self.beats, "seconds": seconds} | self.activity()
-        self.workers.mkdir(exist_ok=True)
         write_synced(self.workers / f"{self.name}.json", json.dumps(report).encode())
 
 
