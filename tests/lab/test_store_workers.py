@@ -20,7 +20,7 @@ from assay.lab.engines.choice import RunOptions, shared_plan, store_plan_and_eng
 from assay.lab.engines.engine import Event
 from assay.lab.engines.local_devices import LocalDevices
 from assay.lab.engines.store_workers import StoreWorkers
-from assay.lab.leases import reports
+from assay.lab.leases import Leases, reports
 from assay.lab.plan import LARGEST_ON_CPU, SMALLEST_ON_GPU, Plan
 from assay.lab.plan_file import SavedPlan, read_plan, require_same_code, saved_plan
 from assay.record import Record
@@ -75,6 +75,44 @@ def test_a_run_that_failed_is_tried_once_by_all_workers_together(tmp_path: Path)
     assert set(saved.plan(store.index(), CPU, None).pending) == {good.digest, bad.digest}, "failed before the command"
     store.add(error)
     assert set(saved.plan(store.index(), CPU, None).pending) == {good.digest}, "failed since"
+
+
+def test_a_run_that_has_failed_twice_is_tried_again(tmp_path: Path):
+    """None of its records from before the command ends it."""
+    store, (bad,) = Store.create(tmp_path / "s"), specs(2)[:1]
+    error = Record(digest=bad.digest, spec=bad.plain(), verdict="failed", stopped="error", error="lost")
+    store.add(error)
+    store.add(error)
+    plan, saved = shared_plan([bad], store.index(), RunOptions(device="cpu"), workers=1)
+    events = list[Event]()
+    carry_out(plan, store, engine(plan, saved, store, 1), events.append)
+    assert [event.record.verdict != "failed" for event in events if event.record] == [True]
+
+
+def test_workers_are_not_started_again_and_again_for_runs_that_others_carry_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Their own workers end at once; this process waits."""
+    store, (spec,) = Store.create(tmp_path / "s"), specs(2)[:1]
+    plan, saved = shared_plan([spec], store.index(), RunOptions(device="cpu"), workers=1)
+    workers, starts, waits = engine(plan, saved, store, 1), list[int](), list[str]()
+    monkeypatch.setattr(workers.launcher, "start", starts.append)
+    monkeypatch.setattr(workers.launcher, "alive", lambda: 0)
+
+    with Leases(store.path, heartbeat=0.1) as other:
+        assert other.lease([spec.digest])[0]
+
+        def on_event(event: Event) -> None:
+            if event.message:
+                waits.append(event.message)
+            if len(waits) == 3:
+                Store.open(store.path).add(
+                    Record(digest=spec.digest, spec=spec.plain(), verdict="solved", stopped="solved")
+                )
+
+        carry_out(plan, store, workers, on_event)
+    assert starts == [1]
+    assert len(waits) == 3
 
 
 def test_a_plan_comes_back_as_it_was(tmp_path: Path):

@@ -79,6 +79,7 @@ def store_plan_and_engine(
         plan, saved = shared_plan(specs, _index(path), options)
         queue = slurm_queue(path, saved.name, options)
         store = Store.create(path)
+        store.index()  # what is news from now on has ended since
         with saved.kept_in(path, plan):
             yield store, plan, StoreWorkers(plan, path, queue, _slurm_count(plan, options), saved.earlier)
         return

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from assay.description import BadInput
+from assay.index import Entry
 from assay.lab.engines.engine import Event, OnEvent
 from assay.lab.engines.launchers import Launcher
 from assay.lab.interrupts import sleep_unless_stopped, stop_on_signal
@@ -21,7 +22,8 @@ POLL_SECONDS = 1.0  # between two looks at the store and at the workers
 class StoreWorkers:
     """Keeps up to `count` workers of a launcher at work on a plan; `earlier` is that of the saved plan.
 
-    It asks for no group: the workers lease their runs, and store the records.
+    It asks for no group: the workers lease their runs, and store the records. It returns when all of its workers have
+    ended, also while other processes carry out runs that are left.
     """
 
     def __init__(self, plan: Plan, store: Path, launcher: Launcher, count: int, earlier: Mapping[str, str]) -> None:
@@ -31,30 +33,33 @@ class StoreWorkers:
 
     def run(self, groups: Iterable[Group], on_event: OnEvent) -> None:
         store = Store.open(self.store)
+        self._report_records(store, store.index().values(), on_event)
         with stop_on_signal() as poll:
             try:
-                left = len(self.plan.pending) + 1
-                while True:
+                left, started = len(self.plan.pending), False
+                while self.plan.pending:
                     poll()
                     alive = self.launcher.alive()  # before the store is read: who has ended, has stored its records
-                    self._report_records(store, on_event)
+                    self._report_records(store, store.news(), on_event)
                     if not self.plan.pending:
                         return
                     self._report_statuses(on_event)
                     deaths = self._report_failures(on_event)
-                    if alive == 0:
+                    if alive == 0 and started:
                         self._require_progress(left)
-                        left = len(self.plan.pending)
+                        return
+                    if alive == 0:
                         self.launcher.start(min(self.count, left))
+                        started = True
                     elif deaths and self.replaced < MOST_REPLACED * self.count:
                         self.replaced += self.launcher.start(deaths)
                     sleep_unless_stopped(POLL_SECONDS)
             finally:
                 self.launcher.stop()
-                self._report_records(store, on_event)
+                self._report_records(store, store.news(), on_event)
 
-    def _report_records(self, store: Store, on_event: OnEvent) -> None:
-        for entry in store.news():
+    def _report_records(self, store: Store, entries: Iterable[Entry], on_event: OnEvent) -> None:
+        for entry in entries:
             if entry.digest in self.plan.pending and self.earlier.get(entry.digest) != entry.place:
                 on_event(Event(record=store.load(entry), stored=True))
 
