@@ -76,6 +76,18 @@ def test_long_lists_are_parsed_when_they_are_needed():
     assert {type(eager.curve), type(eager.scores[0].lengths)} == {tuple}
 
 
+def test_the_last_item_of_a_long_list_is_parsed_alone():
+    for points, name in ((0, "Bin0"), (1, "Bin0"), (3, "Bin0"), (3, "kind"), (3, '{"kind":"point"')):
+        whole = record(name, points=points)
+        (lazy,) = read_lines(FILE, [write_lines([whole])], lazily=True)
+        assert lazy.tested == whole.tested
+        assert ("items" in vars(lazy.curve)) == (not points)
+        assert [*reversed(lazy.curve)] == [*reversed(whole.curve)]
+    (lazy,) = read_lines(FILE, [write_lines([record()]).replace(b'"step":2', b'"stop":2')], lazily=True)
+    with pytest.raises(BadInput, match="line 1 is not a record"):
+        lazy.tested  # noqa: B018
+
+
 DAMAGE = {
     b'"loss":1.0': b'"loss":"1"',
     b'"step":1': b'"stop":1',

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
+CONTAINERS = (list, tuple, dict)
+
 
 class BadInput(ValueError):
     """A mistake of the user: the message is one line that says what is wrong and what would be right."""
@@ -64,7 +66,7 @@ class Description(BaseModel):
     def __init__(self, **data: Any) -> None:
         self._pop_kind(data)
         for name, value in data.items():
-            if isinstance(value, (list, tuple, dict)):
+            if isinstance(value, CONTAINERS):
                 data[name] = with_tuples(value, name not in self._nested)
         try:
             super().__init__(**data)
@@ -115,9 +117,12 @@ def _holds_descriptions(annotation: Any) -> bool:
 
 def with_tuples(value: Any, in_dicts: bool = True) -> Any:
     """Lists as tuples: JSON has only lists, and frozen data only tuples."""
+    # Most values are numbers and texts, which need no call.
     if isinstance(value, (list, tuple)):
-        return tuple([with_tuples(item, in_dicts) for item in value])
-    return {key: with_tuples(item) for key, item in value.items()} if in_dicts and isinstance(value, dict) else value
+        return tuple([with_tuples(item, in_dicts) if isinstance(item, CONTAINERS) else item for item in value])
+    if in_dicts and isinstance(value, dict):
+        return {key: with_tuples(item) if isinstance(item, CONTAINERS) else item for key, item in value.items()}
+    return value
 
 
 def canonical(value: Any) -> str:

@@ -28,16 +28,30 @@ ADAPTERS: dict[type[Part], TypeAdapter[Any]] = {
 
 
 class Lazy(Sequence[Item]):
-    """A sequence that is computed when it is first needed; equal to a tuple of the same items."""
+    """A sequence that is parsed when it is first needed; equal to a tuple of the same items."""
 
-    def __init__(self, compute: Callable[[], tuple[Item, ...]]) -> None:
-        self._compute = compute
+    def __init__(self, part: type[Item], text: str, parse: Callable[[str], tuple[Item, ...]]) -> None:
+        self._part, self._text, self._parse = part, text, parse
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
-        items = self._compute()
-        del self._compute  # and the text that it holds
+        items = self._parse(self._text)
+        del self._text, self._parse
         return items
+
+    @cached_property
+    def last(self) -> tuple[Item, ...]:
+        """The last item, if there is one: it is parsed alone, since of most curves nothing else is needed."""
+        if "items" not in self.__dict__:
+            # Every item begins so, and nothing within one does, since texts have their quotes escaped.
+            start = self._text.rfind(f'{{"kind":"{self._part.model_fields["kind"].default}"')
+            if start > 0:
+                return self._parse(f"[{self._text[start:]}")
+        return self.items[-1:]
+
+    def __reversed__(self) -> Iterator[Item]:
+        yield from self.last
+        yield from self.items[-2::-1]
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
@@ -84,8 +98,9 @@ def read_lines(path: Path, lines: Iterable[bytes], lazily: bool = False, first: 
     for number, line in enumerate(lines, start=first):
 
         def parsed(part: type[Item], text: str, number: int = number) -> Sequence[Item]:
-            parse = partial(_parse, part, text)
-            return Lazy(partial(checked, number, parse)) if lazily else parse()
+            if lazily:
+                return Lazy(part, text, lambda some: checked(number, partial(_parse, part, some)))
+            return _parse(part, text)
 
         yield checked(number, partial(_read_line, line, parsed))
 

@@ -109,6 +109,16 @@ def test_a_process_of_another_machine_is_dead_when_its_heartbeat_stands_still(st
         assert not observer.has_beaten(dead.name)
 
 
+def test_an_empty_lease_file_is_taken_over_like_that_of_a_dead_process(store: Store):
+    """Its holder died before it had written its name."""
+    (store.path / "leases").mkdir()
+    (store.path / "leases" / "a.0").touch()
+    with Leases(store.path, lifetime=0.2) as leases:
+        assert leases.lease("a") == ([], [])
+        assert leases.others() == {"a": "unknown holder of a.0"}
+        wait_until(lambda: leases.lease("a")[0], "a lease")
+
+
 HOLD = """
 import sys, time
 from pathlib import Path

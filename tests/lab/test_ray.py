@@ -19,7 +19,7 @@ import torch
 
 from assay.description import BadInput
 from assay.lab.checkpoint import Checkpoints
-from assay.lab.engines import ray_cluster, ray_worker
+from assay.lab.engines import ray_cluster, ray_connection, ray_worker
 from assay.lab.engines.engine import Event
 from assay.lab.engines.ray_cluster import RayCluster
 from assay.lab.engines.ray_worker import GroupWorker
@@ -206,7 +206,7 @@ def test_addresses_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch):
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         assert connect(address).startswith(f"no Ray cluster answers at {address} (Connection refused)")
         silent.listen()
-        monkeypatch.setattr(ray_cluster, "CONNECT_TIMEOUT", 0.2)
+        monkeypatch.setattr(ray_connection, "CONNECT_TIMEOUT", 0.2)
         assert connect(address).startswith(f"no Ray cluster answers at {address} (timed out)")
     assert connect("head-node") == "the address head-node is not valid: HOST:PORT, as in head-node:6379, or auto"
     assert "with --address auto" in connect("ray://head-node:10001")

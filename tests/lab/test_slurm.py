@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from assay.description import BadInput
-from assay.lab.engines import slurm_queue
+from assay.lab.engines import slurm_queue, slurm_schedulers
 from assay.lab.engines.launchers import Failure
 from assay.lab.engines.slurm_queue import SlurmQueue, sbatch_options
 
@@ -173,7 +173,7 @@ def test_options_of_sbatch():
     }.items():
         with pytest.raises(BadInput, match=message):
             sbatch_options(texts)
-    assert doctest.testmod(slurm_queue).failed == 0
+    assert [doctest.testmod(module).failed for module in (slurm_queue, slurm_schedulers)] == [0, 0]
 
 
 def test_without_slurm_or_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -187,7 +187,7 @@ def test_without_slurm_or_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_cluster_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Bad input at first; later, the workers are still believed to be there."""
-    for name in slurm_queue.COMMANDS:
+    for name in slurm_schedulers.COMMANDS:
         (tmp_path / name).write_text("#!/bin/sh\necho 'sinfo: error: no controller' >&2\nexit 1\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

@@ -80,10 +80,12 @@ def test_another_program_recomputes_the_first_screen(whole: bool, tmp_path: Path
     assert script["differences"](known, page) == []
 
     screen = page.partition("## Bin0 and Bin1")[0]
-    assert f"in the mean of {9 if whole else 3} of the 9 contested pairs." in screen
+    assert f"in the mean of {9 if whole else 3} of the 9 contested pairs below." in screen
     assert "Not reached: " in screen
     assert "though it should fail: " in screen
-    numbers = [*re.finditer(r"(?<=holds for )\d+|\d+(?= undecided)|\d+(?=\.\d % of Bin1)|\d+(?= runs\))", screen)]
+    numbers = [
+        *re.finditer(r"(?<=[|r] )\d+(?= of \d+[ ,;])|\d+(?= undecided)|\d+(?=\.\d % of Bin1)|\d+(?= runs\))", screen)
+    ]
     numbers += [*re.finditer(r"\d+(?= of (?:5|10) \|)", page.partition("## The published protocol")[0])]
     assert len(numbers) > 30
     for number in numbers[:: 40 if whole else 6]:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from assay.analysis.cells import Cell
 from assay.analysis.summary import StudySummary
 from assay.description import BadInput
 from assay.findings import Expectation, Finding
-from assay.record import Record
+from assay.record import LengthScore, Record
+from assay.report.figures import by_length
 from assay.report.study_page import render
 from tests.report.test_cells import record
 
@@ -45,6 +47,21 @@ def test_charts_are_pictures(tmp_path: Path):
     assert data.startswith(b"\x89PNG")
     assert width > 200
     assert height > 80
+
+
+def test_neighbouring_lengths_share_a_column_of_a_strip_but_not_across_the_end_of_training():
+    lengths = [LengthScore(length=n, rows=4, sequences=float(n <= 300), answers=1) for n in range(2, 402)]
+    tested = record(0)
+    score = tested.scores[0].model_copy(update={"lengths": tuple(lengths)})
+    spec = tested.spec | {"training": tested.spec["training"] | {"lengths": [2, 299]}}
+    many = tested.model_copy(update={"scores": (score,), "spec": spec})
+    chart = by_length([Cell("parity", "gru", "", (many,))], {})
+    assert chart is not None
+    strips, border = (layer["data"]["values"] for layer in chart["concat"][0]["layer"])
+    shares = {row["length"]: row["accuracy"] for row in strips}
+    assert len(shares) == 101
+    assert border == [{"length": 300}]
+    assert (shares[2], shares[298], shares[300], shares[304]) == (1, 1, 0.25, 0)
 
 
 def test_failures_and_divergences_are_on_the_page(tmp_path: Path):

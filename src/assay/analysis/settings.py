@@ -72,5 +72,8 @@ def learned_up_to(record: Record, bin_: str, share: float = LEARNED) -> bool:
     names = record.bins
     if bin_ not in names:
         raise BadInput(f"{record.task} was not tested in '{bin_}'{suggestion(bin_, names)}")
-    scores = [record.score(name) for name in names[: names.index(bin_) + 1]]
-    return all(score is not None and score.sequences >= share for score in scores)
+    for name in names[: names.index(bin_) + 1]:
+        score = record.score(name)
+        if score is None or not score.sequences >= share:
+            return False
+    return True

@@ -49,9 +49,12 @@ def carry_out(
     runs_file = note_runs(store.path, plan.specs) if plan.pending else None
     with work.leases:
         while plan.pending:
+            before = len(plan.pending)
             engine.run(work.groups(), work.receive)
             if not work.wait_for_others(wait):
                 break
+            if len(plan.pending) == before:  # what seemed to be free was not
+                sleep_unless_stopped(POLL_SECONDS)
     if runs_file and not plan.pending:
         runs_file.unlink(missing_ok=True)
     Checkpoints(store.path).prune(plan.finished)

@@ -65,6 +65,7 @@ class Leases:
         self.heartbeat, self.lifetime = heartbeat, lifetime
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.held: dict[str, Lease] = {}
+        self.holders: dict[tuple[str, int], str] = {}  # of the leases of other processes
         self.observed: dict[str, Observation] = {}  # of the heartbeats of other processes
         self.description: dict[str, Any] = {
             "name": self.name,
@@ -146,8 +147,15 @@ class Leases:
 
     def others(self) -> dict[str, str]:
         """The names of the processes that hold leases, other than this one, by the digest of the run."""
-        holders = {digest: self._holder(digest, number) for digest, number in self._listing().items()}
-        return {digest: holder for digest, holder in holders.items() if holder not in ("", self.name)}
+        holders = dict[tuple[str, int], str]()
+        alive = {name: self.is_alive(name) for name in {*self.holders.values()}}
+        for lease in self._listing().items():
+            # There may be thousands of files, on another machine: none is read again while its holder is alive.
+            known = self.holders.get(lease, "")
+            if lease[0] not in self.held:
+                holders[lease] = known if alive.get(known) else self._read_holder(*lease)
+        self.holders = holders
+        return {digest: holder for (digest, _), holder in holders.items() if holder != self.name}
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -165,17 +173,15 @@ class Leases:
         return self.folder / f"{lease.digest}.{lease.number + later}"
 
     def _content(self, digest: str, number: int) -> dict[str, Any]:
+        """The content of a lease's file; nothing while it is being written."""
         with suppress(OSError, ValueError):
             content = json.loads((self.folder / f"{digest}.{number}").read_bytes())
             if isinstance(content, dict) and "worker" in content:
                 return content
         return {}
 
-    def _holder(self, digest: str, number: int) -> str:
-        """Who has a lease; a name that no process has if its file is damaged, nothing if there is no file."""
-        if holder := self._content(digest, number).get("worker"):
-            return str(holder)
-        return f"unknown holder of {digest}.{number}" if (self.folder / f"{digest}.{number}").exists() else ""
+    def _read_holder(self, digest: str, number: int) -> str:
+        return str(self._content(digest, number).get("worker", _unknown(digest, number)))
 
     def _take(self, lease: Lease) -> Lease | None:
         """Create the file of a lease; None if another process was faster."""
@@ -205,7 +211,7 @@ class Leases:
     def _orphan(self, digest: str, number: int, alive: dict[str, bool]) -> Lease | None:
         """The lease that takes the place of one whose holder is dead; None if the holder is alive."""
         content = self._content(digest, number)
-        holder = content.get("worker", f"unknown holder of {digest}.{number}")
+        holder = content.get("worker", _unknown(digest, number))
         if holder not in alive:
             alive[holder] = holder != self.name and self.is_alive(holder)
         if alive[holder]:
@@ -272,6 +278,11 @@ def reports(store: Path) -> Iterator[dict[str, Any]]:
             report = json.loads(content)
             if isinstance(report, dict) and "name" in report:
                 yield report | {"age": max(0.0, now - path.stat().st_mtime), "gone": _is_gone(content)}
+
+
+def _unknown(digest: str, number: int) -> str:
+    """The name of the holder of a lease whose file is empty, because the holder is about to write it, or died."""
+    return f"unknown holder of {digest}.{number}"
 
 
 def _read(path: Path) -> bytes | None:

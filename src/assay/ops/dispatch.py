@@ -92,7 +92,7 @@ def backend_for(name: str, backend: Backend, device: torch.device, size: int = 1
     kernel = "gpu" if device.type == "cuda" else device.type
     fuses = operator.fusible and torch.compiler.is_compiling()
     slower = time < operator.shortest.get(kernel, 1) or size > operator.widest.get(kernel, size)
-    if kernel in LIBRARIES and not fuses and not slower and not _problem(name, kernel, device, size):
+    if kernel in operator.kernels and not fuses and not slower and not _problem(name, kernel, device, size):
         return kernel
     return "chunked" if operator.chunked else "reference"
 

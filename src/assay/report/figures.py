@@ -7,6 +7,7 @@ longer than drawing it.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.1.0.json"
 FONT = "Helvetica, Arial, sans-serif"
 TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
 SCALE = {"domain": [0, 1], "scheme": "blues"}
+COLUMNS = 100  # of a strip: narrower ones are blurred
 SHADING = (
     "The darker a square, the larger the lower end of the 95 % interval of its share of seeds: 1 of 1 is lighter than "
     "10 of 10."
@@ -100,10 +102,11 @@ def by_length(cells: Sequence[Cell], titles: Mapping[str, str]) -> Chart | None:
 def _strips(cells: Sequence[Cell], title: str) -> Chart | None:
     """The strips of one task, with a line where the lengths of training end."""
     longest = cells[0].records[0].spec["training"]["lengths"][1]
-    rows = [row for cell in cells for row in _strip(cell)]
+    columns = _columns(cells, longest)
+    rows = [row for cell in cells for row in _strip(cell, columns)]
     if not rows:
         return None
-    lengths = sorted({int(row["length"]) for row in rows})
+    lengths = sorted(set(columns.values()))
     beyond = next((length for length in lengths if length > longest), None)
     encoding = {
         "x": channel(
@@ -127,15 +130,24 @@ def _strips(cells: Sequence[Cell], title: str) -> Chart | None:
     return {"layer": layers, "width": 300, "height": {"step": 20}, "title": title}
 
 
-def _strip(cell: Cell) -> Rows:
-    """The share of right sequences of each length, over all its bins and all seeds; a run that diverged counts as 0."""
+def _columns(cells: Sequence[Cell], longest: int) -> dict[int, int]:
+    """The first length of the column of each length: of many lengths neighbours share one, none across `longest`."""
+    scores = (score for cell in cells for record in cell.finished for score in record.scores if not score.probe)
+    lengths = sorted({row.length for score in scores for row in score.lengths})
+    size = math.ceil(len(lengths) / COLUMNS)
+    sides = ([n for n in lengths if n <= longest], [n for n in lengths if n > longest])
+    return {n: side[i - i % size] for side in sides for i, n in enumerate(side)}
+
+
+def _strip(cell: Cell, columns: Mapping[int, int]) -> Rows:
+    """The share of right sequences in each column, over all its bins and all seeds; a run that diverged counts as 0."""
     right: Counter[int] = Counter()
     total: Counter[int] = Counter()
     for record in cell.finished:
         for score in (score for score in record.scores if not score.probe):
             for row in score.lengths:
-                right[row.length] += round(row.rows * row.sequences)
-                total[row.length] += row.rows
+                right[columns[row.length]] += round(row.rows * row.sequences)
+                total[columns[row.length]] += row.rows
     tested = sum(bool(record.scores) for record in cell.finished)
     return [
         {"model": cell.label, "length": n, "accuracy": right[n] / total[n] * tested / len(cell.finished)}

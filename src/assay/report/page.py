@@ -18,10 +18,15 @@ th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-s
 th:nth-child(-n+2),td:nth-child(-n+2),th:last-child,td:last-child{text-align:left}
 td.long{white-space:normal;min-width:14rem;text-align:left}
 figure{margin:1rem 0} figure svg{max-width:100%;height:auto} .wide{overflow-x:auto}
+@media(max-width:40rem){figure{overflow-x:auto} figure svg{max-width:none}}
 """
 
 LONG = 40  # letters of a cell that may be broken into lines
 DRAWING = ThreadPoolExecutor(1)
+
+
+# On a telephone: as wide as the screen, instead of a shrunken page for a large one.
+HEAD = '<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">'
 
 
 class Shaded(NamedTuple):
@@ -44,7 +49,7 @@ class Page:
 
     def __init__(self, title: str, about: str, style: str = STYLE) -> None:
         self.markdown = [f"# {_in_markdown(title)}", "", _text(about), ""]
-        self.web = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{style}</style>"]
+        self.web = [f"{HEAD}<title>{html.escape(title)}</title><style>{style}</style>"]
         self.web += [f"<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p>"]
         self.files: dict[str, str | bytes] = {}
         self.figures: list[Figure] = []
@@ -76,13 +81,13 @@ class Page:
         text: str = "",
         kind: str = "",
     ) -> None:
-        """A value may have several lines; `kind` is a class of the page's style."""
+        """A name or a value may have several lines; `kind` is a class of the page's style."""
         rows = list(rows)
         self.web += [self._head(heading, text)]
         self.markdown += [f"| {' | '.join(map(_in_markdown, header))} |", f"|{'---|' * len(header)}"]
         self.markdown += [*(f"| {' | '.join(map(_in_markdown, row))} |" for row in rows), ""]
         opened = f"<table class={kind}>" if kind else "<table>"
-        self.web += [f"<div class=wide>{opened}<tr>", *(f"<th>{html.escape(name)}</th>" for name in header), "</tr>"]
+        self.web += [f"<div class=wide>{opened}<tr>", *(f"<th>{_lines(name)}</th>" for name in header), "</tr>"]
         self.web += ["<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows]
         self.web += ["</table></div>"]
 
@@ -124,7 +129,11 @@ def _cell(value: str | Shaded) -> str:
         value, share = value
         shade = f' style="background:rgba(66,146,198,{0.6 * share:.2f})"' if share else ""
     kind = " class=lines" if "\n" in value else " class=long" if len(value) > LONG else ""
-    return f"<td{kind}{shade}>{html.escape(value).replace(chr(10), '<br>')}</td>"
+    return f"<td{kind}{shade}>{_lines(value)}</td>"
+
+
+def _lines(value: str) -> str:
+    return html.escape(value).replace("\n", "<br>")
 
 
 def _save(path: Path, data: str | bytes) -> Path:

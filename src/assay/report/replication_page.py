@@ -41,24 +41,39 @@ from assay.report.text import in_percent, listed, percent
 
 Cells = Mapping[tuple[str, str], TwoRules]
 ANSWER_STYLE = """
-table.answer{width:100%} table.answer th,table.answer td{text-align:left;vertical-align:top;white-space:normal}
-table.answer th:first-child,table.answer td:first-child{width:52%}
+body{margin:1rem auto} h1{font-size:1.6rem;margin:0} h1+p{margin:.3rem 0} figure{margin:.5rem 0}
+h2{margin:1.2rem 0 .5rem} h2+p{margin:.5rem 0} table{margin:.5rem 0}
+table.answer th:nth-child(n),table.answer td:nth-child(n),table.words th:nth-child(n),table.words td:nth-child(n){
+text-align:left;vertical-align:top;white-space:normal}
+table.answer{width:100%} table.answer td:first-child{width:58%} table.answer td:nth-child(3){width:18%}
+table.answer td:nth-child(2){width:13%} table.words td:first-child{min-width:7.5rem}
+table.words td:last-child{min-width:9rem}
 table.changes th{white-space:normal;vertical-align:bottom}
-h1{margin-bottom:.3rem} h1+p{margin:.3rem 0}
+table.changes th:nth-child(n+2),table.changes td:nth-child(n+2){text-align:right}
+table.grid th{vertical-align:bottom}
+table.grid tr>:first-child,table.changes tr>:first-child{position:sticky;left:0;background:#fff}
+@media(max-width:40rem){table.answer{font-size:12px}
+table.answer th:nth-child(n),table.answer td:nth-child(n){padding:.25rem}
+table.answer td:nth-child(n){width:auto;min-width:0} table.answer td:first-child{width:40%}
+table.words{min-width:40rem}}
 """
 NOTE = "shares of right sequences are means over seeds, rounded down, and a run that diverged counts as 0"
 UNFINISHED = "not finished yet"
+CELL_LINES = "best run\nours, mean\nours, seeds"  # what the lines of a cell are
+OWN_RUNS = "Cells as in the first table, but the best run is one of this row."
 STATES: tuple[State, State] = ("best", "last")  # of our rule
 LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 RULES = (
-    "Each number counts the pairs of model and language that are as the paper says. Bin0 has the lengths of training, "
-    "Bin1 longer ones.",
-    "Reachable, by the published rule: some run, of any size, rate, length of training and strings, makes no mistake "
-    "in Bin0 and Bin1, in the state that these bins select. Nowhere else do test bins select anything.",
-    "Reliable, by ours: validation chooses the rate and the state. A seed has learned a language if "
+    "The table counts pairs of model and language that are as stated. Bin0 has the lengths of training, Bin1 longer "
+    "ones.",
+    "Reachable: some run, of any size, rate, length of training and strings, makes no mistake in Bin0 and Bin1, in the "
+    "state that these bins select. Nowhere else do test bins select anything.",
+    "Reliable: validation chooses the rate and the state. A seed has learned a language if "
     f"{LEARNED_IN_PERCENT} of Bin0 and of Bin1 are right. The model learns it if the 95 % interval of the share of "
     "such seeds lies above one half, and fails if it lies below; else this is undecided.",
-    "Extrapolates: some of these seeds make no mistake in any longer bin, nor on any probe.",
+    "Extrapolates: of the pairs that should be learned, those with a seed that makes no mistake in any bin, nor on any "
+    "probe (a pattern that is rare in random strings).",
+    f"Picture, right: darker where the 95 % interval begins higher (10 of 10, 5 of 5, 4 of 5). Blank: {UNFINISHED}.",
 )
 
 
@@ -75,10 +90,10 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
     cells = by_two_rules(summary.variants, replication.configurations, records)
     findings = judged(summary.findings, cells)
     quoted = [one for one in findings if one.finding.quote]
-    _answer(page, quoted, summary, replication, cells)
+    _answer(page, quoted, summary, replication, cells, _unfinished(records, missing))
     _table(page, summary, cells)
     _differences(page, summary, replication, cells)
-    page.words("Appendices", "")
+    page.words("Appendices", "For reference: the numbers behind the tables above, and what was run.")
     _probes(page, summary, cells)
     _baselines(page, [one for one in findings if not one.finding.quote])
     _thresholds(page, quoted)
@@ -104,23 +119,30 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
 
 
 def _answer(
-    page: Page, findings: Sequence[Judged], summary: StudySummary, replication: Replication, cells: Cells
+    page: Page,
+    findings: Sequence[Judged],
+    summary: StudySummary,
+    replication: Replication,
+    cells: Cells,
+    unfinished: str,
 ) -> None:
     main = next(one for one in findings if one.finding.name == replication.main)
-    page.words("", f"{_in_a_sentence(main)} {_largest_effect(replication, cells)}".strip())
-    rows = [[f"“{one.finding.quote}” ({one.finding.source})", *_by_both_rules(one)] for one in findings]
-    header = ("what is said", "reachable, by the published rule", "reliable, by ours", "extrapolates")
-    page.table("Do the findings hold?", header, rows, "", "answer")
+    sentences = (_in_a_sentence(main), _largest_effect(replication, cells), unfinished)
+    page.words("", " ".join(filter(None, sentences)))
     page.chart("verdicts", _map(summary, cells), "", "")
-    page.facts([*RULES, *_exceptions(findings, summary)])
+    rows = [[f"“{one.finding.quote}” ({one.finding.source})", *_by_both_rules(one)] for one in findings]
+    header = ("what is said", "reachable (published rule)", "reliable (our rule)", "extrapolates")
+    page.table("Do the findings hold?", header, rows, "", "answer")
+    page.facts([*_exceptions(findings, summary), *RULES])
 
 
 def _in_a_sentence(one: Judged) -> str:
-    """`“All variants count.” By the published rule, this holds for 13 of 16 pairs ...; by ours, it holds ...`."""
-    reachable, reliable = (text if text.startswith("holds") else f"is {text}" for text in _by_both_rules(one)[:2])
+    """`“All variants count” (p. 1). By the published rule, this holds for 13 of 16 pairs ...; by ours, it ...`."""
+    counts = _by_both_rules(one)[:2]
+    reachable, reliable = (f"is {text}" if text == UNFINISHED else f"holds for {text}" for text in counts)
     return (
-        f"“{one.finding.says}” By the published rule, this {reachable} (pairs of model and language); by ours, it "
-        f"{reliable}."
+        f"“{one.finding.quote}” ({one.finding.source}). By the published rule, this {reachable} (pairs of model and "
+        f"language); by ours, it {reliable}."
     )
 
 
@@ -129,18 +151,25 @@ def _largest_effect(replication: Replication, cells: Cells) -> str:
     known = {choice.name: effects(replication, cells, choice) for choice in replication.protocol if choice.effect}
     pairs = [pair for pair in replication.contested if known and all(pair in found for found in known.values())]
     if not pairs:
-        return ""
+        return "Which difference between the two protocols explains this is not known yet." if known else ""
     means = {name: mean(found[pair] for pair in pairs) for name, found in known.items()}
-    largest = max(means, key=lambda name: abs(means[name]))
+    largest = max((c for c in replication.protocol if c.effect), key=lambda choice: abs(means[choice.name]))
     return (
-        "Of the differences between the published protocol and ours, the largest effect on Bin1 is that of the "
-        f"{largest}: {_in_points(means[largest])} in the mean of {len(pairs)} of the {len(replication.contested)} "
-        "contested pairs."
+        "Of the differences between the published protocol and ours, the largest effect on accuracy in Bin1 is that of "
+        f"the {largest.name} (published: {largest.published}; ours: {largest.here}): "
+        f"{_in_points(means[largest.name])} percentage points in the mean of {len(pairs)} of the "
+        f"{len(replication.contested)} contested pairs below."
     )
 
 
+def _unfinished(records: Sequence[Record], missing: int) -> str:
+    """How many of the study's runs have finished, if not all."""
+    planned, finished = len(records) + missing, sum(record.finished for record in records)
+    return f"Of {planned:,} planned runs, {finished:,} have finished." if finished < planned else ""
+
+
 def _in_points(difference: float) -> str:
-    return f"{100 * difference:+.1f} points"
+    return f"{100 * difference:+.1f}"
 
 
 def _by_both_rules(one: Judged) -> list[str]:
@@ -156,13 +185,12 @@ def _by_both_rules(one: Judged) -> list[str]:
 
 
 def _verdict(met: Sequence[bool | None], finished: Sequence[bool]) -> str:
-    """`holds for 3 of 6, 1 undecided, 1 not finished yet`: of finished pairs, what is not known is undecided."""
+    """`3 of 6, 1 undecided, 1 not finished yet`: of finished pairs, what is not known is undecided."""
     if not any(finished):
         return UNFINISHED if met else "-"
     right, count = met.count(True), len(met)
     unfinished = finished.count(False)
-    share = f"all {count}" if right == count > 1 else f"{right or 'none'} of {count}"
-    parts = [f"holds for {share}"]
+    parts = [f"all {count}" if right == count > 1 else f"{right or 'none'} of {count}"]
     parts += [f"{undecided} undecided"] if (undecided := met.count(None) - unfinished) else []
     return ", ".join(parts + ([f"{unfinished} {UNFINISHED}"] if unfinished else []))
 
@@ -176,7 +204,7 @@ def _exceptions(findings: Sequence[Judged], summary: StudySummary) -> list[str]:
         if met is False and cell.reached
     }
     lines = []
-    for outcome, start in (("learns", "Not reached"), ("fails", "Reached, though it should fail")):
+    for outcome, start in (("learns", "Not reached"), ("fails", "Reached without a mistake, though it should fail")):
         pairs = [
             f"{variant_title(variant)} on {summary.task(task)} ({_how_near(found)})"
             for (expected, variant, task), found in against.items()
@@ -254,17 +282,16 @@ def _with_sizes(
     for variant, row in zip(comparison.variants, rows, strict=True):
         sizes = {record.parameters for task in summary.variants[variant] for record in cells[variant, task].seeds}
         row.append("-".join(f"{size:,}" for size in sorted({min(sizes), max(sizes)})) if sizes else "")
-    return [*header, "parameters"], rows
+    return [CELL_LINES, *header[1:], "parameters"], rows
 
 
 def _table(page: Page, summary: StudySummary, cells: Cells) -> None:
     page.table(
         "Bin0 and Bin1 by both rules",
         *_with_sizes(summary.comparisons[0], summary, cells),
-        f"{summary.comparisons[0].says} In each cell, right sequences in Bin0/Bin1 in %: first of the best run by the "
-        "published rule, of any configuration, then the mean over seeds by ours; and the seeds that have learned both "
-        "bins by ours. The darker a cell of the web page, the larger the lower end of the 95 % interval of their "
-        f"share. Empty: {UNFINISHED}.",
+        f"{summary.comparisons[0].says} Right sequences in Bin0/Bin1 in %: of the best run of any configuration by the "
+        "published rule, and the mean over seeds by ours. Below, the seeds that have learned both bins by ours, shaded "
+        f"as in the picture. Empty: {UNFINISHED}.",
         "grid",
     )
 
@@ -286,8 +313,9 @@ def _differences(page: Page, summary: StudySummary, replication: Replication, ce
         ("choice", "published code", "here", "effect on Bin1"),
         [[c.name, c.published, c.here, _effect(c, summary, replication, cells)] for c in replication.protocol],
         "The paper's own tables and its appendix with sizes were not available to us; its claims and its code were. "
-        "Effect: what the published choice adds to the share of right sequences in Bin1, in percentage points, in the "
-        "mean of the contested pairs of the next table.",
+        "Effect: the percentage points that the published choice adds to right sequences in Bin1, in the mean of the "
+        "contested pairs of the next table.",
+        "words",
     )
     changes, rows, columns = replication.changes, list[list[str]](), list[list[float | None]]()
     for model, task in replication.contested:
@@ -313,7 +341,7 @@ def _effect(choice: Choice, summary: StudySummary, replication: Replication, cel
     if choice.effect is None:
         return f"see {choice.see}" if choice.see else "not varied"
     found = effects(replication, cells, choice)
-    return f"{_in_points(mean(found.values()))} ({len(found)} pairs)" if found else UNFINISHED
+    return f"{_in_points(mean(found.values()))} points ({len(found)} pairs)" if found else UNFINISHED
 
 
 def _percent_or_empty(share: float | None) -> str:
@@ -332,11 +360,11 @@ def _mean_or_empty(column: Sequence[float | None]) -> str:
 def _probes(page: Page, summary: StudySummary, cells: Cells) -> None:
     def how_far(cell: TwoRules) -> str:
         found = cell.extrapolation
-        return f"{found.learned}/{found.longer}/{found.probed}" if cell.seeds else ""
+        return f"{found.learned}/{found.longer}/{found.probed} of {len(cell.seeds)}" if cell.seeds else ""
 
     first = summary.comparisons[0]
     page.table(
-        "How far is right?",
+        "How far do the seeds extrapolate?",
         *_grid(first, summary, cells, how_far),
         "Seeds by our rule that make no mistake: in Bin0 and Bin1 / also in every longer bin / also on every probe. A "
         "probe is a pattern that random strings hardly contain (docs/verdicts.md).",
@@ -350,10 +378,10 @@ def _probes(page: Page, summary: StudySummary, cells: Cells) -> None:
             rows.append([summary.task(task), random, probed])
     if rows:
         page.table(
-            "Do probes turn the table round?",
+            "Do probes change the ranking?",
             ("language", "most seeds right on all random strings", "most seeds also right on every probe"),
             rows,
-            "By the share of seeds; of equal models all are named.",
+            "The model with the largest share of seeds without a mistake; equal ones are all named.",
         )
 
 
@@ -376,7 +404,8 @@ def _baselines(page: Page, findings: Sequence[Judged]) -> None:
     if findings:
         rows = [[one.finding.name, one.finding.says, *_by_both_rules(one)] for one in findings]
         header = ("baseline", "expected", "reachable", "reliable", "extrapolates")
-        page.table("Baselines", header, rows, "What is known of models that the paper compares with; not its findings.")
+        text = "What is known of models that the paper compares with; not its findings. Counts as on the first screen."
+        page.table("Baselines", header, rows, text, "words")
 
 
 def _thresholds(page: Page, findings: Sequence[Judged]) -> None:
@@ -386,10 +415,11 @@ def _thresholds(page: Page, findings: Sequence[Judged]) -> None:
         rows.append([one.finding.says, *(_verdict(one.reliable_from(share), is_begun) for share in SHARES)])
     page.table(
         "Would another threshold change the verdicts?",
-        ("reliable, by ours", *(f"{100 * share:.0f} %" for share in SHARES)),
+        ("reliable by our rule", *(f"{100 * share:.0f} %" for share in SHARES)),
         rows,
-        f"A seed has learned a bin from this share of right sequences on. {LEARNED_IN_PERCENT} was fixed before these "
-        "runs were made.",
+        "The pairs of model and language that are as stated, if a seed has learned a bin from this share of right "
+        f"sequences on. {LEARNED_IN_PERCENT} was fixed before these runs were made.",
+        "words",
     )
 
 
@@ -438,15 +468,17 @@ def _best_runs(page: Page, summary: StudySummary, cells: Cells) -> None:
         "The best runs by the published rule",
         ("language", "model", "configuration", "parameters", "rate", "step", "Bin0/Bin1", "perfect runs", "digest"),
         rows,
-        "Of equal runs the smallest. Step: that of the state which the test bins select.",
+        "Of equal runs the smallest. Step: that of the state which the test bins select. Bin0/Bin1: right sequences in "
+        "%. Perfect runs: those without a mistake in both bins, of all runs of the model. Digest: the run's name in "
+        "the records.",
     )
 
 
 def _other_strings(page: Page, summary: StudySummary, replication: Replication, cells: Cells) -> None:
-    """Runs that were tested with both strings of their task: in their own bins, and with the other strings."""
+    """The runs of the changes that were tested with both strings of their task."""
     rows = []
     for model, task in replication.contested:
-        for variant in replication.configurations.get(model, (model,)):
+        for variant in dict.fromkeys(model + change.suffix for change in replication.changes):
             cell = cells.get((variant, task))
             if cell is None or not any(record.other_scores for record in cell.seeds):
                 continue
@@ -488,8 +520,8 @@ def _lengths(page: Page, summary: StudySummary, cells: Cells) -> None:
         "by-length",
         figures.by_length(shown, summary.task_titles),
         "Accuracy against length",
-        "The share of right sequences in the last state, over the seeds at the chosen rate. Red: the end of the "
-        "lengths of training.",
+        "The share of right sequences in the last state, over the seeds at the chosen rate: the darker, the more. Red: "
+        "the end of the lengths of training. Of many tested lengths, neighbours share a column.",
     )
 
 
@@ -497,9 +529,9 @@ def _comparison(page: Page, comparison: Comparison, summary: StudySummary, cells
     header, rows = _with_sizes(comparison, summary, cells)
     begun = [row for row in rows if any(isinstance(value, Shaded) and value.text for value in row)]
     if begun:
-        page.table(comparison.title, header, begun, f"{comparison.says} As in the first table.", "grid")
+        page.table(comparison.title, header, begun, f"{comparison.says} {OWN_RUNS}", "grid")
     else:
-        page.words(comparison.title, f"{comparison.says} Not run yet.")
+        page.words(comparison.title, f"{comparison.says} Not finished yet.")
 
 
 def verdicts_csv(cells: Cells) -> str:

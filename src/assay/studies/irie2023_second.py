@@ -1,4 +1,4 @@
-"""Which formal languages do linear Transformers and their recurrent and self-referential extensions learn?
+"""Which formal languages do linear Transformers (LTs) and their recurrent and self-referential extensions learn?
 
 Irie et al. 2023 ask this of eight languages. This study repeats their experiment and judges the same runs by two rules.
 By the published rule, accuracy in Bin1 (lengths beyond those of training) selects the state, and the best run counts;
@@ -315,13 +315,13 @@ REPLICATION = Replication(
     main="counting",
     configurations={model: tuple(name for name in VARIANTS if name.split(", ")[0] == model) for model in MODELS},
     changes=(
-        Change(LAST, "the state in which training ended"),
+        Change(LAST, "at the end of training"),
         Change("averaged", "parameters averaged over about a thousand steps", state="averaged"),
-        Change(BEST, "the state with the best validation", state="best"),
-        Change(WATCHED, "the state with the best Bin0 and Bin1, as the published rule chooses", state="watched"),
+        Change(BEST, "as our rule chooses", state="best"),
+        Change(WATCHED, "by Bin0 and Bin1, as the published rule chooses", state="watched"),
         Change(BEST_RUN, "the same, of the best run at any rate", state="watched", best_run=True),
-        Change(LONGER, "chosen by Bin1, trained as long as the published code", f", {LONG}", "watched"),
-        Change("falling rate", "the same, with a learning rate that falls to zero", f", {FALLING}", "watched"),
+        Change(LONGER, "chosen by Bin1, trained as long as published", f", {LONG}", "watched"),
+        Change("falling rate", "the same, with a rate that falls to zero", f", {FALLING}", "watched"),
         Change(ON_THEIRS, f"the states of {LONGER}, in the published Bin1", f", {LONG}", "watched", other_strings=True),
         Change(BY_THEIRS, "and trained on a fixed set of published strings", f", {ON_PUBLISHED}", "watched"),
     ),

@@ -7,33 +7,29 @@ checkpoints.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-import socket
 import sys
-import textwrap
 import time
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from assay.description import BadInput
-from assay.lab.checkpoint import INTERVAL, Checkpoints
-from assay.lab.device import CORES
+from assay.lab.checkpoint import Checkpoints
 from assay.lab.engines.engine import Event, OnEvent
+from assay.lab.engines.ray_connection import RayConnection, import_ray
 from assay.lab.engines.ray_worker import GroupWorker, Message
 from assay.lab.execute import failure_record
 from assay.lab.interrupts import stop_on_signal
 from assay.lab.member import Member
-from assay.lab.plan import GROUPS_ON_GPU, Group
+from assay.lab.plan import Group
 from assay.lab.provenance import difference, provenance
 from assay.lab.status import EvaluationStatus, Status
 from assay.models.source import project_files
@@ -42,71 +38,14 @@ from assay.spec import RunSpec
 from assay.store import write_synced
 
 POLL_SECONDS = 0.2  # between two looks for an interrupt
-CONNECT_TIMEOUT = 5.0  # seconds in which an address must answer
 RESOURCES_SECONDS = 2.0  # between two looks at the size of the cluster
 SAVE_TIMEOUT = 60.0  # seconds that workers are given to save their members
 UNREAD = 16  # batches of messages that a worker may be ahead of this process
 MOST_DEATHS = 3  # of workers that carry out one run alone, without progress between them; also of workers that start
-SETTINGS = b"\4"  # the type of the frame that an HTTP/2 server (Ray's gRPC) sends first
-HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + SETTINGS + b"\0\0\0\0\0"
 
 
-class RayCluster:
-    """Carries out groups on the cluster at an address (HOST:PORT or `auto`), or on a cluster of this machine.
-
-    `connect` comes first: then `workers` is the number of workers that the cluster has room for now, or `jobs`. `close`
-    comes last.
-    """
-
-    def __init__(
-        self,
-        device: str,
-        store: Path,
-        address: str | None = None,
-        jobs: int | None = None,
-        checkpoint_interval: float = INTERVAL,
-    ) -> None:
-        self.device, self.store, self.jobs, self.checkpoint_interval = device, store, jobs, checkpoint_interval
-        address = address or os.environ.get("RAY_ADDRESS")
-        self.address = None if address == "local" else address
-        self.places = GROUPS_ON_GPU if device == "cuda" else 1  # groups at a time on one worker
-
-    def connect(self) -> None:
-        """Join the cluster, or start one; BadInput if that is not possible."""
-        ray = _import_ray()
-        if self.address:
-            _check_address(self.address)
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody was asked
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if not self.address:
-            cores = self.jobs if self.jobs and self.device == "cpu" else CORES
-            gpus = {"num_gpus": 0} if self.device == "cpu" else {}
-            options |= {"num_cpus": cores, "include_dashboard": False} | gpus
-        try:
-            with _python_path():
-                ray.init(address=self.address or "local", **options)
-        except (RuntimeError, ConnectionError, ValueError, ray.exceptions.RayError) as error:
-            where = f"join the Ray cluster at {self.address}" if self.address else "start Ray on this machine"
-            raise BadInput(f"cannot {where}: {_in_one_line(error)}") from None
-        _silence_ray()
-        if self.device == "cuda" and not self.jobs and not self.capacity:
-            self.close()
-            where = f"the Ray cluster at {self.address} has no GPU" if self.address else "there is no GPU here"
-            raise BadInput(f"{where}; use --device cpu" + ", or --jobs N to wait for N GPUs" * bool(self.address))
-
-    def close(self) -> None:
-        """Leave the cluster; one that was started here ends."""
-        _import_ray().shutdown()
-
-    @property
-    def workers(self) -> int:
-        """The number of workers that there is room for now, or that were asked for."""
-        return self.jobs or max(1, self.capacity)
-
-    @property
-    def capacity(self) -> int:
-        """The GPUs or cores of the cluster."""
-        return int(_import_ray().cluster_resources().get("GPU" if self.device == "cuda" else "CPU", 0))
+class RayCluster(RayConnection):
+    """Carries out groups on the cluster that it is connected to."""
 
     def run(self, groups: Iterable[Group], on_event: OnEvent) -> None:
         with stop_on_signal() as poll:
@@ -153,7 +92,7 @@ class Session:
     """One call of `run`: the groups that wait, the workers, and what they have."""
 
     def __init__(self, engine: RayCluster, groups: Iterable[Group], on_event: OnEvent) -> None:
-        self.ray, self.engine, self.on_event = _import_ray(), engine, on_event
+        self.ray, self.engine, self.on_event = import_ray(), engine, on_event
         self.groups, self.queue = iter(groups), deque[Group]()  # those not asked for yet, and those that wait
         self.workers: list[Worker] = []
         self.starting: dict[Any, Worker] = {}  # by the description that they will send
@@ -467,39 +406,6 @@ class Session:
             self._receive(min(POLL_SECONDS, seconds))
 
 
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise BadInput("Ray is not installed; install it with: pip install 'assay[ray]'") from None
-    return ray
-
-
-def _check_address(address: str) -> None:
-    """Raise BadInput unless a server of Ray's protocol answers at an address: Ray itself would try for minutes."""
-    if address.startswith("ray://"):
-        raise BadInput(
-            f"{address} is an address for Ray's client, which cannot stream records; "
-            "start assay on a machine of the cluster, with --address auto"
-        )
-    if address == "auto":
-        return
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise BadInput(f"the address {address} is not valid: HOST:PORT, as in head-node:6379, or auto")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") == "0":
-                connection.sendall(HTTP2_GREETING)
-                if connection.recv(9)[3:4] != SETTINGS:
-                    raise OSError("something else listens there")
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or "no answer"
-        raise BadInput(
-            f"no Ray cluster answers at {address} ({reason}); give the address that `ray start --head` printed"
-        ) from None
-
-
 def _check_code(own: dict[str, Any], other: dict[str, Any], host: str) -> None:
     """Raise BadInput if a node would not compute the same as this process."""
     if differing := difference(own, other):
@@ -548,33 +454,6 @@ def _cause(error: Exception) -> str:
     return _last_line(error)
 
 
-def _in_one_line(error: Exception) -> str:
-    """The first words of an error of several lines."""
-    return textwrap.shorten(str(error), 300, placeholder=" ...") or type(error).__name__
-
-
 def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
-
-
-def _silence_ray() -> None:
-    """Ray prints what happens to nodes and workers on standard output, where tables and JSON belong."""
-    with suppress(ImportError):
-        from ray._private import worker
-
-        worker._worker_logs_enabled = False
-
-
-@contextmanager
-def _python_path() -> Iterator[None]:
-    """Processes that are started meanwhile import the same modules as this one."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
