@@ -63,7 +63,8 @@ def work(
     from assay.lab.plan_file import read_plan, require_same_code
     from assay.store import Store
 
-    torch_device, opened = parse_device(device), Store.create(store)
+    torch_device, path = parse_device(device), Store.open(store).path  # not made where it is not mounted
+    opened = Store.create(path)
     ignore_further_signals()
     saved = read_plan(store, plan)
     require_same_code(saved.origin)

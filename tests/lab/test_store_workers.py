@@ -158,6 +158,13 @@ def test_bad_plans_are_one_line(tmp_path: Path):
         assert isinstance(result.exception, BadInput)
 
 
+def test_a_worker_makes_no_store_where_its_folder_is_missing(tmp_path: Path):
+    """The file system may not be mounted on its machine."""
+    result = CliRunner().invoke(app, ["work", str(tmp_path / "s"), "--plan", "a", "--device", "cpu"])
+    assert "there is no store at" in str(result.exception)
+    assert not (tmp_path / "s").exists()
+
+
 def test_the_groups_of_a_cluster(monkeypatch: pytest.MonkeyPatch):
     """Several for each worker, the same ones whichever runs are finished, and every run in one of them."""
     runs, cuda = specs(1200), torch.device("cuda")
