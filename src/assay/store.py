@@ -64,7 +64,7 @@ class Store:
         for folder in (path, path / "segments"):
             if folder.exists() and not os.access(folder, os.W_OK):
                 raise BadInput(f"cannot write to {folder}: it is read-only")
-        (path / "segments").mkdir(exist_ok=True)
+        make_folder(path / "segments")
         return cls.open(path)
 
     @classmethod
@@ -329,6 +329,14 @@ def _sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder of a store unless it is there; the store itself, which may have disappeared, is not made."""
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {path}: {error.strerror}") from None
 
 
 def write_synced(path: Path, data: bytes, parents: bool = False) -> None:
