@@ -3,8 +3,8 @@
 python bench/kills.py [--kills N] [--seed N] [--json FILE]
 
 Rounds of a study of 24 runs, each on a new store, in one of three ways by turns: three commands that share a store;
-one command with two workers that lease from the store; and one command on a Ray cluster of three nodes. Every second or
-two a random process is killed with SIGKILL: a command, a worker, or a node of Ray; what is missing is then started
+one command with two workers that lease from the store; and one command on a Ray cluster of three nodes. Every few
+seconds a random process is killed with SIGKILL: a command, a worker, or a node of Ray; what is missing is then started
 again. A round ends when all runs have a record. Its records must then be those of an undisturbed study, each once.
 """
 
@@ -64,7 +64,6 @@ command = worker_command(store.path, saved.save(store.path), "cpu", 1)
 launcher = LocalDevices(command, store.path / "logs", cpu_workers=2)
 carry_out(plan, store, StoreWorkers(plan, store.path, launcher, 2, saved.earlier))
 """
-SHORTEST, LONGEST = 0.5, 2.5  # seconds between two kills
 
 
 class Commands:
@@ -163,7 +162,12 @@ def ray_nodes(folder: Path) -> Iterator[RayNodes]:
         cluster.shutdown()
 
 
-WAYS = {"three commands": sharing_commands, "leasing workers": leasing_workers, "Ray nodes": ray_nodes}
+# With the seconds between two kills: where everything may have to start again, it is given the time to do so.
+WAYS = {
+    "three commands": (sharing_commands, 0.5, 2.5),
+    "leasing workers": (leasing_workers, 2.0, 8.0),
+    "Ray nodes": (ray_nodes, 1.0, 8.0),
+}
 
 
 def undisturbed(folder: Path) -> dict[str, Record]:
@@ -179,10 +183,11 @@ def one_round(name: str, folder: Path, chance: random.Random, most: int, expecte
     """Carry out the study in a way, with at most so many kills; the round's figures."""
     (folder / "study.py").write_text(STUDY % RUNS)
     kills, start = Counter[str](), time.monotonic()
-    with WAYS[name](folder) as way:
+    start_way, shortest, longest = WAYS[name]
+    with start_way(folder) as way:
         way.start_missing()
         while not is_done(folder, expected):
-            time.sleep(chance.uniform(SHORTEST, LONGEST))
+            time.sleep(chance.uniform(shortest, longest))
             victims = way.victims()
             if victims and sum(kills.values()) < most and (folder / "store").exists():
                 kind, kill = chance.choice(victims)

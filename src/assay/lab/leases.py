@@ -152,10 +152,11 @@ class Leases:
         for lease in self._listing().items():
             # There may be thousands of files, on another machine: none is read again while its holder is alive.
             known = self.holders.get(lease, "")
-            if lease[0] not in self.held:
-                holders[lease] = known if alive.get(known) else self._read_holder(*lease)
+            holder = known if alive.get(known) else self._holder(*lease)
+            if holder not in ("", self.name):
+                holders[lease] = holder
         self.holders = holders
-        return {digest: holder for (digest, _), holder in holders.items() if holder != self.name}
+        return {digest: holder for (digest, _), holder in holders.items()}
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -180,8 +181,11 @@ class Leases:
                 return content
         return {}
 
-    def _read_holder(self, digest: str, number: int) -> str:
-        return str(self._content(digest, number).get("worker", _unknown(digest, number)))
+    def _holder(self, digest: str, number: int) -> str:
+        """Who has a lease; a name that no process has if its file is damaged, nothing if there is no file."""
+        if holder := self._content(digest, number).get("worker"):
+            return str(holder)
+        return _unknown(digest, number) if (self.folder / f"{digest}.{number}").exists() else ""
 
     def _take(self, lease: Lease) -> Lease | None:
         """Create the file of a lease; None if another process was faster."""
