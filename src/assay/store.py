@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import ClassVar
@@ -21,6 +21,7 @@ from assay.index import Entry, SegmentReader, cut_short, entry_of, index_line, i
 from assay.lines import read_lines, write_lines
 from assay.record import Record
 
+TIME = "%Y%m%dT%H%M%S%f"  # how the name of a segment begins
 CHUNK = 1 << 22  # bytes of a packed file that are decompressed at a time
 
 
@@ -64,7 +65,7 @@ class Store:
         for folder in (path, path / "segments"):
             if folder.exists() and not os.access(folder, os.W_OK):
                 raise BadInput(f"cannot write to {folder}: it is read-only")
-        (path / "segments").mkdir(exist_ok=True)
+        make_folder(path / "segments")
         return cls.open(path)
 
     @classmethod
@@ -117,8 +118,16 @@ class Store:
                 old.unlink(missing_ok=True)
 
     def _new_segment(self) -> Path:
-        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-        return self.path / "segments" / f"{now}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+        """The path of a segment that comes after all that are there, also those of a machine whose clock is ahead."""
+        times = [
+            datetime.now(UTC).strftime(TIME),
+            *(segment.name.partition("-")[0] for segment in self._segments()[-1:]),
+        ]
+        time = max(times)
+        if time != times[0]:
+            with suppress(ValueError):  # another name: a person put the file there
+                time = (datetime.strptime(time, TIME) + timedelta(microseconds=1)).strftime(TIME)
+        return self.path / "segments" / f"{time}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
 
     def history(self) -> Iterator[Record]:
         """Every record ever written, oldest segment first."""
@@ -329,6 +338,14 @@ def _sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder of a store unless it is there; the store itself, which may have disappeared, is not made."""
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {path}: {error.strerror}") from None
 
 
 def write_synced(path: Path, data: bytes, parents: bool = False) -> None:

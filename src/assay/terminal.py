@@ -223,7 +223,7 @@ def _process_table(processes: Sequence[Process]) -> Table:
     for name, justify in (("process", "left"), ("device", "left"), ("since", "right"), ("runs under way", "left")):
         table.add_column(name, justify="right" if justify == "right" else "left")
     for process in sorted(processes, key=lambda process: not process.is_alive):
-        silent = "" if process.is_alive else f"no sign of life for {clock(process.age)}"
+        silent = "" if process.is_alive else "killed" if process.gone else f"no sign of life for {clock(process.age)}"
         names = [escape(f"{group['model']} {group['task']}") for group in process.under_way]
         sizes = [f"{counted(group['runs'], 'run')}, {clock(group['seconds'])}" for group in process.under_way]
         groups = [f"{name}: {size}" for name, size in zip(names, sizes, strict=True)]

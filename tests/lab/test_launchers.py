@@ -14,6 +14,7 @@ from assay.lab.engines import local_devices
 from assay.lab.engines.launchers import Failure
 from assay.lab.engines.local_devices import LocalDevices, visible_gpus
 from assay.lab.engines.orphan_guard import guarded
+from assay.store import StoreUnavailable
 
 from .waiting import wait_until
 from .workers import Workers, is_running
@@ -53,6 +54,14 @@ def test_a_failure_is_one_line(tmp_path: Path, exit_code: int, failure: Failure)
     assert launcher.start(1) == 1
     wait_until(lambda: launcher.alive() == 0, "the end of the next worker")
     assert launcher.failures() == [failure] * 2, "each worker counts"
+
+
+def test_no_worker_is_started_while_the_store_has_disappeared(tmp_path: Path):
+    """Nothing is made where it was."""
+    launcher = LocalDevices(["true"], tmp_path / "store" / "logs")
+    with pytest.raises(StoreUnavailable, match=r"cannot write .*logs: No such file or directory"):
+        launcher.start(1)
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_command_that_does_not_exist(tmp_path: Path):

@@ -145,7 +145,7 @@ def test_a_worker_on_a_gpu_that_fails(tmp_path: Path):
 
 @pytest.mark.usefixtures("slurm")
 def test_bad_input_is_one_line(tmp_path: Path):
-    workers, nothing = Workers(tmp_path), tmp_path / "logs" / "none"
+    workers, nothing = Workers(tmp_path), tmp_path / "none"
     with pytest.raises(BadInput, match=r"^there is no partition 'hihg' on this cluster; did you mean 'high'\?$"):
         SlurmQueue(workers.command, nothing, {"partition": "low,hihg"})
     with pytest.raises(BadInput, match=r"^time=soon is not valid: write minutes, "):

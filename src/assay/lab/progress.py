@@ -14,12 +14,15 @@ from assay.lab.leases import LIFETIME, reports
 from assay.lab.plan_file import noted_runs
 from assay.store import Store
 
-FROM_REPORT = ("name", "host", "pid", "device", "command", "started", "seconds", "age", "ended")
+FROM_REPORT = ("name", "host", "pid", "device", "command", "started", "seconds", "age", "ended", "gone")
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process that works on a store, as its heartbeat describes it. `age` is that of the heartbeat, in seconds."""
+    """A process that works on a store, as its heartbeat describes it. `age` is that of the heartbeat, in seconds.
+
+    It is `gone` if it ran on this machine and was killed.
+    """
 
     name: str
     host: str
@@ -29,6 +32,7 @@ class Process:
     started: str
     seconds: float
     age: float
+    gone: bool
     is_alive: bool
     under_way: tuple[Mapping[str, Any], ...]
     ended: Mapping[str, int]

@@ -15,6 +15,7 @@ import torch
 
 from assay.lab.engines.launchers import SAVE_SECONDS, SAVED, Failure, failure_of
 from assay.lab.engines.orphan_guard import guarded
+from assay.store import make_folder
 
 POLL_SECONDS = 0.05  # between two looks whether stopped workers have ended
 
@@ -44,7 +45,7 @@ class LocalDevices:
         """Start workers in places that have none, at most `count`."""
         self._update()
         free = [number for number in range(self.limit) if number not in self.workers][:count]
-        self.logs.mkdir(parents=True, exist_ok=True)
+        make_folder(self.logs)
         for number in free:
             self.workers[number] = self._start_worker(number)
         return len(free)

@@ -19,6 +19,7 @@ from assay.description import BadInput, suggestion
 from assay.lab.engines.launchers import SAVE_SECONDS, Failure, failure_of, last_line
 from assay.lab.engines.slurm_job import WorkerJob, exit_code_of, log_of
 from assay.lab.engines.slurm_schedulers import GONE, Local, Scheduler, Slurm
+from assay.store import make_folder
 
 POLL_SECONDS = 5.0  # between two looks at the queue
 STOP_POLL_SECONDS = 1.0  # the same while workers are being stopped
@@ -94,7 +95,7 @@ class SlurmQueue:
         if count < 1:
             return 0
         self.stopping = False
-        self.logs.mkdir(parents=True, exist_ok=True)
+        make_folder(self.logs)
         job = WorkerJob(self.command, os.getcwd(), str(self.logs))
         executor = self.scheduler.executor(self.logs)
         with _clean_environment(), _refusal_in_one_line(executor), executor.batch():
