@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from tests.lab.slurm_cluster import slurm
 
 __all__ = ["slurm"]  # a fixture
 
-PAGE = (Path(__file__).parent.parent / "docs" / "clusters.md").read_text()
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "clusters.md").read_text()
 COMMANDS = [
     line.split("  #")[0].strip()
     for block in re.findall(r"```bash\n(.*?)```", PAGE, flags=re.S)
@@ -108,3 +111,8 @@ def test_every_command_of_the_page_is_run_here():
     covered = [command for part in parts for command in commands(part)]
     others = [command for command in COMMANDS if command not in covered]
     assert others == ["assay study rates.py --store results", "pip install 'assay[ray]'", "pip install 'assay[slurm]'"]
+
+
+def test_the_tables_of_the_page_are_what_the_records_give():
+    words = [sys.executable, str(ROOT / "scripts" / "update-clusters"), "--check"]
+    assert subprocess.run(words, check=False).returncode == 0, "run scripts/update-clusters"
