@@ -330,7 +330,7 @@ def test_a_store_that_disappears_and_returns(store: Store, monkeypatch: pytest.M
 STUDY = """
 from assay.spec import run_spec
 RUNS = [run_spec("parity", "gru", seed=s, model_options={"width": 8},
-                 training={"steps": 200, "lengths": [2, 12], "validate_every": 10, "stop": "never"},
+                 training={"steps": 800, "lengths": [2, 12], "validate_every": 10, "stop": "never"},
                  testing={"rows": 16})
         for s in range(6)]
 """
@@ -343,10 +343,8 @@ def start(folder: Path) -> subprocess.Popen[str]:
 
 
 def test_two_commands_share_a_study_and_one_finishes_it_when_the_other_is_killed(tmp_path: Path):
-    first = start(tmp_path)
+    first, second = start(tmp_path), start(tmp_path)
     held = tmp_path / "assay-store" / "leases"
-    wait_until(lambda: held.exists() and any(held.iterdir()), "a lease", 60)
-    second = start(tmp_path)
     wait_until(lambda: len(set(Leases(held.parent).others().values())) == 2, "leases of both", 60)
     first.send_signal(signal.SIGKILL)
     first.wait()
