@@ -35,10 +35,10 @@ def _raylet(node: Any) -> int:
 
 def _workers() -> list[tuple[int, int]]:
     """The processes of all workers, each with its parent."""
-    found = []
+    processes = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (folder / "cmdline").read_bytes().startswith(TITLE):
                 _, _, fields = (folder / "stat").read_text().rpartition(") ")
-                found.append((int(folder.name), int(fields.split()[1])))
-    return found
+                processes.append((int(folder.name), int(fields.split()[1])))
+    return processes

@@ -90,11 +90,11 @@ def test_of_different_results_ours_is_kept_and_named(tmp_path: Path, runs: list[
     mine.add(copy(runs[0]))
     theirs.add(copy(runs[0]).model_copy(update={"steps": 11}), copy(runs[1]).model_copy(update={"device": "a GPU"}))
     mine.add(copy(runs[1]))
-    said = CliRunner().invoke(app, ["merge", str(mine.path), str(theirs.path)])
-    assert said.exit_code == 0
-    assert "0 runs copied" in said.output
-    assert "it had 1 already" in said.output, "a device is not a result"
-    assert f"different results in both, of which that of {mine.path} was kept: {runs[0].digest[:8]}" in said.output
+    result = CliRunner().invoke(app, ["merge", str(mine.path), str(theirs.path)])
+    assert result.exit_code == 0
+    assert "0 runs copied" in result.output
+    assert "it had 1 already" in result.output, "a device is not a result"
+    assert f"different results in both, of which that of {mine.path} was kept: {runs[0].digest[:8]}" in result.output
     again = CliRunner().invoke(app, ["merge", str(mine.path), str(theirs.path), "--json"])
     assert json.loads(again.output) == {"copied": [], "present": [runs[1].digest], "differing": [runs[0].digest]}
     assert {record.steps for record in mine.records()} == {10}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from dataclasses import replace
@@ -113,6 +114,19 @@ def test_workers_are_not_started_again_and_again_for_runs_that_others_carry_out(
         carry_out(plan, store, workers, on_event)
     assert starts == [1]
     assert len(waits) == 3
+
+
+def test_damaged_heartbeats_are_passed_over(tmp_path: Path):
+    """A worker of another version, or a disk that was full, must not end the command."""
+    store = Store.create(tmp_path / "s")
+    plan, saved = shared_plan(specs(2), store.index(), RunOptions(device="cpu"), workers=1)
+    (store.path / "workers").mkdir()
+    for number, statuses in enumerate(([], {"x": ["Status"]}, {"0": 5}, {"0": ["Status", 1]}, {"0": []})):
+        heartbeat = {"name": str(number), "statuses": statuses}
+        (store.path / "workers" / f"{number}.json").write_text(json.dumps(heartbeat))
+    events = list[Event]()
+    engine(plan, saved, store, 1)._report_statuses(events.append)
+    assert events == []
 
 
 def test_a_plan_comes_back_as_it_was(tmp_path: Path):

@@ -79,10 +79,10 @@ class SavedPlan:
             "origin": dict(self.origin),
         }
 
-    def plan(self, index: Mapping[str, Entry], device: torch.device, jobs: int | None, remote: bool = False) -> Plan:
-        """The plan without the runs that have ended since it was made; `remote` if it is carried out elsewhere."""
+    def plan(self, index: Mapping[str, Entry], device: torch.device, jobs: int | None) -> Plan:
+        """The plan without the runs that have ended since it was made."""
         ended = (entry for name, entry in index.items() if self.earlier.get(name) != entry.place)
-        plan = Plan(self.specs, (), device, jobs, self.slots, self.weights, workers=self.workers, remote=remote)
+        plan = Plan(self.specs, (), device, jobs, self.slots, self.weights, workers=self.workers)
         for entry in ended:
             plan.add(entry)
         return plan

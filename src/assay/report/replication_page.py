@@ -206,18 +206,18 @@ def _exceptions(findings: Sequence[Judged], summary: StudySummary) -> list[str]:
     lines = []
     for outcome, start in (("learns", "Not reached"), ("fails", "Reached without a mistake, though it should fail")):
         pairs = [
-            f"{variant_title(variant)} on {summary.task(task)} ({_how_near(found)})"
-            for (expected, variant, task), found in against.items()
+            f"{variant_title(variant)} on {summary.task(task)} ({_how_near(reached)})"
+            for (expected, variant, task), reached in against.items()
             if expected == outcome
         ]
         lines += [f"{start}: {listed(pairs)}."] if pairs else []
     return lines
 
 
-def _how_near(found: Reached) -> str:
-    if found.perfect:
-        return f"{found.in_perfect_runs} runs"
-    return f"{percent(found.accuracy())} % of Bin1, best of {found.runs:,} runs"
+def _how_near(reached: Reached) -> str:
+    if reached.perfect:
+        return f"{reached.in_perfect_runs} runs"
+    return f"{percent(reached.accuracy())} % of Bin1, best of {reached.runs:,} runs"
 
 
 def _map(summary: StudySummary, cells: Cells) -> figures.Chart:
@@ -340,8 +340,8 @@ def _differences(page: Page, summary: StudySummary, replication: Replication, ce
 def _effect(choice: Choice, summary: StudySummary, replication: Replication, cells: Cells) -> str:
     if choice.effect is None:
         return f"see {choice.see}" if choice.see else "not varied"
-    found = effects(replication, cells, choice)
-    return f"{_in_points(mean(found.values()))} points ({len(found)} pairs)" if found else UNFINISHED
+    differences = effects(replication, cells, choice)
+    return f"{_in_points(mean(differences.values()))} points ({len(differences)} pairs)" if differences else UNFINISHED
 
 
 def _percent_or_empty(share: float | None) -> str:

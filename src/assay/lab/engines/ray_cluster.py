@@ -374,8 +374,8 @@ class Session:
         """A worker that died before it could report may start again elsewhere, but not for ever."""
         self._end(worker)
         if getattr(error, "actor_init_failed", False) or isinstance(error, self.ray.exceptions.RayTaskError):
-            found = re.search(r"\bip=([\w.:]+)", str(error))
-            where = f" on node {found[1]}" if found else ""
+            address = re.search(r"\bip=([\w.:]+)", str(error))
+            where = f" on node {address[1]}" if address else ""
             raise BadInput(f"a worker cannot start{where}: {_last_line(error)}; install the same assay on all nodes")
         if not self._is_without_blame("", error):
             self.failed_starts += 1

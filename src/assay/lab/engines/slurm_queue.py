@@ -183,9 +183,9 @@ def _refusal_in_one_line(executor: Any) -> Iterator[None]:
     except (FailedJobError, FailedSubmissionError) as error:
         lines = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in str(error).strip().splitlines()]
         options = executor.parameters["additional_parameters"]
-        given = ", ".join(f"{name}={value}" for name, value in options.items() if value is not True)
+        settings = ", ".join(f"{name}={value}" for name, value in options.items() if value is not True)
         reason = lines[-1] if lines else "it gives no reason"
-        raise BadInput(f"sbatch refuses the job: {reason} (with {given})") from None
+        raise BadInput(f"sbatch refuses the job: {reason} (with {settings})") from None
 
 
 @contextmanager

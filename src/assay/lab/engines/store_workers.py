@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from assay.description import BadInput
@@ -44,14 +45,13 @@ class StoreWorkers:
                     if not self.plan.pending:
                         return
                     self._report_statuses(on_event)
-                    deaths = self._report_failures(on_event)
                     if alive == 0 and started:
                         self._require_progress(left)
                         return
                     if alive == 0:
                         self.launcher.start(min(self.count, left))
                         started = True
-                    elif deaths and self.replaced < MOST_REPLACED * self.count:
+                    elif (deaths := self._report_failures(on_event)) and self.replaced < MOST_REPLACED * self.count:
                         self.replaced += self.launcher.start(deaths)
                     sleep_unless_stopped(POLL_SECONDS)
             finally:
@@ -67,10 +67,12 @@ class StoreWorkers:
         """Report what the workers' heartbeats say."""
         reported = set[int]()
         for report in reports(self.store):
-            for number, status in report.get("statuses", {}).items():
-                worker = self.numbers.setdefault((report["name"], int(number)), len(self.numbers))
-                reported.add(worker)
-                on_event(Event(worker, status=read_status(status)))
+            with suppress(TypeError, ValueError, AttributeError):  # a heartbeat that is damaged, or of another version
+                for number, plain in report.get("statuses", {}).items():
+                    status = read_status(plain)
+                    worker = self.numbers.setdefault((report["name"], int(number)), len(self.numbers))
+                    reported.add(worker)
+                    on_event(Event(worker, status=status))
         for worker in {*self.numbers.values()} - reported:
             on_event(Event(worker))
 
