@@ -43,7 +43,10 @@ def _plain(progress: Progress) -> dict[str, Any]:
         "seconds_left": progress.seconds_left,
         "verdicts": dict(progress.verdicts),
         "failures": [{"digest": e.digest, "task": e.task, "model": e.model, "seed": e.seed} for e in progress.failed],
-        "processes": [vars(process) for process in progress.processes],
+        "processes": [
+            vars(process) | {"under_way": [group._asdict() for group in process.under_way]}
+            for process in progress.processes
+        ],
     }
 
 

@@ -224,9 +224,10 @@ def _process_table(processes: Sequence[Process]) -> Table:
         table.add_column(name, justify="right" if justify == "right" else "left")
     for process in sorted(processes, key=lambda process: not process.is_alive):
         silent = "" if process.is_alive else "killed" if process.gone else f"no sign of life for {clock(process.age)}"
-        names = [escape(f"{group['model']} {group['task']}") for group in process.under_way]
-        sizes = [f"{counted(group['runs'], 'run')}, {clock(group['seconds'])}" for group in process.under_way]
-        groups = [f"{name}: {size}" for name, size in zip(names, sizes, strict=True)]
+        groups = [
+            f"{escape(f'{group.model} {group.task}')}: {counted(group.runs, 'run')}, {clock(group.seconds)}"
+            for group in process.under_way
+        ]
         place = escape(f"{process.host} {process.pid}")
         table.add_row(place, escape(process.device), clock(process.seconds), silent or "\n".join(groups) or "-")
     return table

@@ -82,6 +82,24 @@ def test_of_processes_that_do_not_answer(store: Store):
         assert "no sign of life for 1:01:40" in text
 
 
+def test_damaged_heartbeats_are_passed_over(store: Store):
+    with working(store) as leases:
+        report = json.loads((store.path / "workers" / f"{leases.name}.json").read_text())
+        damages: tuple[dict[str, object], ...] = (
+            {"under_way": [5]},
+            {"under_way": 5},
+            {"pid": "x"},
+            {"ended": []},
+            {"seconds": None},
+            {"host": [1]},
+        )
+        for number, damage in enumerate(damages):
+            (store.path / "workers" / f"{number}.json").write_text(json.dumps(report | damage))
+        (store.path / "workers" / "list.json").write_text("[]")
+        (store.path / "workers" / "torn.json").write_text("{")
+        assert "under way  4" in status(store), "those of this process, and of a host with a strange name"
+
+
 def test_of_a_packed_file_and_of_nothing(store: Store, tmp_path: Path):
     store.pack(tmp_path / "p.jsonl.xz")
     assert "done       2 (2 solved)" in CliRunner().invoke(app, ["status", str(tmp_path / "p.jsonl.xz")]).output

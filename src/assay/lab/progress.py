@@ -7,14 +7,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from assay.index import Entry
 from assay.lab.leases import LIFETIME, reports
 from assay.lab.plan_file import noted_runs
 from assay.store import Store
 
-FROM_REPORT = ("name", "host", "pid", "device", "command", "started", "seconds", "age", "ended", "gone")
+TEXTS = ("name", "host", "device", "command", "started")  # fields of a heartbeat
+
+
+class UnderWay(NamedTuple):
+    """Runs of one task and model that a process carries out, and for how many seconds the first of them."""
+
+    task: str
+    model: str
+    runs: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -34,12 +43,12 @@ class Process:
     age: float
     gone: bool
     is_alive: bool
-    under_way: tuple[Mapping[str, Any], ...]
+    under_way: tuple[UnderWay, ...]
     ended: Mapping[str, int]
 
     @property
     def runs(self) -> int:
-        return sum(group["runs"] for group in self.under_way)
+        return sum(group.runs for group in self.under_way)
 
 
 @dataclass(frozen=True)
@@ -80,9 +89,19 @@ def progress_of(store: Store) -> Progress:
 
 def _processes(store: Path) -> Iterator[Process]:
     for report in reports(store):
-        with suppress(KeyError, TypeError):
+        with suppress(KeyError, TypeError, ValueError, AttributeError):  # damaged, or of another version
+            groups = [_under_way(group) for group in report["under_way"]]
             yield Process(
-                **{name: report[name] for name in FROM_REPORT},
+                **{name: str(report[name]) for name in TEXTS},
+                pid=int(report["pid"]),
+                seconds=float(report["seconds"]),
+                age=report["age"],
+                gone=report["gone"],
                 is_alive=not report["gone"] and report["age"] < LIFETIME,
-                under_way=tuple(report["under_way"]),
+                under_way=tuple(groups),
+                ended={str(verdict): int(count) for verdict, count in report["ended"].items()},
             )
+
+
+def _under_way(plain: Mapping[str, Any]) -> UnderWay:
+    return UnderWay(str(plain["task"]), str(plain["model"]), int(plain["runs"]), float(plain["seconds"]))
