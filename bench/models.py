@@ -28,7 +28,7 @@ def seconds_per_step(name: str, length: int, device: str) -> tuple[int, float]:
     model = named_model(name).build(*task.shape, Rng.seeded(0)).to(device)
     optimiser = torch.optim.AdamW(model.parameters(), fused=True)
     lengths = torch.full((BATCH,), length, device=device)
-    batch = task.sample(lengths, Rng.seeded(0, "bench", device=device).rows(BATCH))
+    batch = task.batch(lengths, Rng.seeded(0, "bench", device=device).rows(BATCH))
     now = time.perf_counter if device == "cuda" else time.process_time  # on a CPU, the time of this process alone
     times = []
     for _ in range(REPEATS + 1):

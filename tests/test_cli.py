@@ -132,7 +132,7 @@ def test_help_shows_defaults():
     for command, default in (
         ("run", "one per core on a CPU"),
         ("run", "assay-store"),
-        ("report", "reports/STUDY"),
+        ("report", "reports/NAME"),
         ("repeat", "the one that validation chose"),
         ("pack", "STORE.jsonl.xz"),
     ):

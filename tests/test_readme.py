@@ -77,6 +77,15 @@ def test_the_example_study_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (tmp_path / "reports" / "rates" / "index.html").exists()
 
 
+def test_the_example_of_python_runs(tmp_path: Path):
+    first, *_ = blocks("python", (ROOT / "docs" / "python.md").read_text())
+    (tmp_path / "example.py").write_text(first)
+    done = run([sys.executable, "example.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^model +flip-flop +parity\ngru ", done.stdout, flags=re.M), done.stdout
+    assert (tmp_path / "comparison" / "table.tex").exists()
+
+
 def test_the_operators_example_runs(tmp_path: Path):
     (example,) = blocks("python", (ROOT / "docs" / "operators.md").read_text())
     (tmp_path / "example.py").write_text(example)

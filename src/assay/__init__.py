@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from assay.api import Results, compare, load, prove, size
     from assay.description import BadInput
     from assay.lab import run
     from assay.lab.weights import load_model
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from assay.spec import RunSpec, run_spec
     from assay.store import Store
     from assay.tasks import named_task
+    from assay.tasks import named_task as task
     from assay.tasks.task import Batch, Task
 
 _WHERE = {
@@ -30,16 +32,22 @@ _WHERE = {
     "Foreign": "models.skeleton",
     "Record": "record",
     "Rng": "rng",
+    "Results": "api",
     "RunSpec": "spec",
     "Stack": "models.skeleton",
     "Store": "store",
     "Task": "tasks.task",
+    "compare": "api",
+    "load": "api",
     "load_model": "lab.weights",
     "named_model": "models",
+    "prove": "api",
     "run": "lab",
     "run_spec": "spec",
-    "state_bits": "models.causal",
     "named_task": "tasks",
+    "size": "api",
+    "state_bits": "models.causal",
+    "task": "tasks:named_task",
 }
 
 __all__ = [
@@ -49,21 +57,28 @@ __all__ = [
     "Causal",
     "Foreign",
     "Record",
+    "Results",
     "Rng",
     "RunSpec",
     "Stack",
     "Store",
     "Task",
+    "compare",
+    "load",
     "load_model",
     "named_model",
     "named_task",
+    "prove",
     "run",
     "run_spec",
+    "size",
     "state_bits",
+    "task",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'assay' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"assay.{_WHERE[name]}"), name)
+    module, _, attribute = _WHERE[name].partition(":")
+    return getattr(importlib.import_module(f"assay.{module}"), attribute or name)

@@ -14,6 +14,14 @@ from assay.description import BadInput, suggestion
 
 STORE = Path("assay-store")
 OnDevice = Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")]
+Beside = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        help="Put the published records of this study beside a store's, where tasks, lengths and test bins are equal. "
+        "May be given several times.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli_options import STORE, AsJson, OnDevice, print_json
+from assay.cli_options import STORE, AsJson, Beside, OnDevice, print_json
 from assay.description import BadInput
 
 if TYPE_CHECKING:
@@ -26,20 +26,23 @@ RecordsAt = Annotated[
 
 
 def report(
-    name: Annotated[str, typer.Argument(help="A study's name, the path of its .py file, or theory.")],
+    name: Annotated[
+        str, typer.Argument(help="A study's name, the path of its .py file, a store or packed file, or theory.")
+    ],
     store: RecordsAt = None,
+    beside: Beside = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The folder for the page.", show_default="reports/STUDY")
+        Path | None, typer.Option("--out", help="The folder for the page.", show_default="reports/NAME")
     ] = None,
 ) -> None:
-    """Make a page with tables and charts from the records of a study, or from the record of all claims (`theory`)."""
+    """Make a page with tables and charts from the records of a study or store, or of all claims (`theory`)."""
     from assay.analysis.subjects import read_subject
     from assay.report import write_page
     from assay.store import no_garbage_collection
     from assay.terminal import console
 
     with no_garbage_collection():
-        subject = read_subject(name, store, STORE)
+        subject = read_subject(name, store, STORE, beside or [])
         folder = out or Path("reports") / subject.title
         with console(stderr=True).status("drawing"):
             files = write_page(subject, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -311,6 +312,17 @@ class Record(Description):
             if part.get("probing"):
                 del part["probing"]["seconds"]
         return json.dumps(data, sort_keys=True)
+
+    def _repr_html_(self) -> str:
+        """The outcome as a table, for notebooks."""
+        rows = {"task": self.task, "model": self.model, "seed": self.seed, "verdict": self.verdict}
+        rows |= {"rung": self.rung, "error": self.error, "shortest wrong input": self.wrong_word}
+        rows |= {f"{score.bin}, right sequences": f"{score.sequences:.1%}" for score in self.scores if not score.probe}
+        rows |= {"steps": self.steps, "parameters": self.parameters}
+        cells = (
+            f"<th>{html.escape(k)}</th><td>{html.escape(str(v))}</td>" for k, v in rows.items() if v not in ("", None)
+        )
+        return f"<table>{''.join(f'<tr>{cell}</tr>' for cell in cells)}</table>"
 
     def state(self, name: str) -> OtherState | None:
         """The test of a further state."""

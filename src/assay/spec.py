@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -220,6 +220,21 @@ def run_spec(
     testing.setdefault("bins", tuple(b for b in bins if any(task.fits(n) for n in range(b.low, b.high + 1))))
     training.setdefault("validation", _validation(task, *lengths))
     return RunSpec(task=task, model=model, training=Training(**training), testing=Testing(**testing), seed=seed)
+
+
+def run_specs(
+    tasks: Sequence[str | Task],
+    models: Sequence[str | Architecture],
+    *,
+    seeds: int = 1,
+    rates: Sequence[float] = (),
+    **parts: Any,
+) -> list[RunSpec]:
+    """All seeds of each model on each task at each learning rate; `parts` are options of `run_spec`."""
+    training = parts.pop("training", {})
+    rated = [training | {"lr": rate} for rate in rates] or [training]
+    specs = [run_spec(task, model, training=t, **parts) for task in tasks for model in models for t in rated]
+    return [spec.with_seed(seed) for spec in specs for seed in range(seeds)]
 
 
 def _validation(task: Task, low: int, high: int) -> Bins:

@@ -19,9 +19,11 @@ from assay.analysis.cells import Cell, bins
 from assay.lab.engines.engine import Event
 from assay.lab.status import EvaluationStatus, Status
 from assay.record import Record
+from assay.report.collection_page import matrix
 from assay.report.text import in_percent, or_dash, percent
 
 if TYPE_CHECKING:
+    from assay.analysis.collection import Collection
     from assay.lab.progress import Process
     from assay.lab.progress import Progress as StoreProgress
     from assay.theory.bounds.sizes import Size
@@ -194,13 +196,35 @@ def print_cells(console: Console, cells: Sequence[Cell], traceback: bool = False
     legend += [f"{', '.join(medians).capitalize()}: medians of solving seeds."] if medians else []
     if legend:
         console.print(f"[dim]{' '.join(legend)}")
-    failed = [record for cell in cells for record in cell.records if record.error]
+    _print_failures(console, [record for cell in cells for record in cell.records], traceback)
+
+
+def _print_failures(console: Console, records: Sequence[Record], traceback: bool) -> None:
+    failed = [record for record in records if record.error]
     for record in failed:
         console.print(f"[red]failed:[/] {escape(f'{record.task} {record.model} seed {record.seed}: {record.error}')}")
         if traceback and record.traceback:
             console.print(record.traceback, markup=False)
     if not traceback and any(record.traceback for record in failed):
         console.print("[dim]--traceback shows where")
+
+
+def print_matrix(console: Console, collection: Collection, traceback: bool = False) -> None:
+    """Models by task; one row for each of these where that is too wide for the terminal."""
+    header, rows = matrix(collection)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in header:
+        table.add_column(escape(name), justify="left" if name == header[0] else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(escape(cell if isinstance(cell, str) else cell.text.replace("\n", ", ")) for cell in row))
+    if console.measure(table).maximum > console.width:
+        print_cells(console, collection.chosen, traceback)
+        return
+    console.print(table)
+    console.print("[dim]Seeds that solve the task, and the mean % of right sequences in the longest test bin.")
+    if len(collection.cells) > len(collection.chosen):
+        console.print("[dim]Of several settings (such as learning rates) validation chose one.")
+    _print_failures(console, collection.records, traceback)
 
 
 def print_progress(console: Console, progress: StoreProgress, errors: Sequence[Record]) -> None:

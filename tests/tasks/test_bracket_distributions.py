@@ -142,7 +142,7 @@ def test_bounded_dyck_words_are_as_stated(k: int, depth: int):
 def test_half_of_bounded_dyck_is_negative(negatives: str, k: int, depth: int, length: int):
     task = named_task("bounded-dyck", k=k, depth=depth, negatives=negatives)
     rng = Rng.seeded(0, "label test").rows(2000)
-    batch = task.sample(torch.full((2000,), length), rng)
+    batch = task.batch(torch.full((2000,), length), rng)
     accepted = batch.targets[:, -1] == 1
     assert_rate(accepted, 0.5)
     # Every row that was meant to be a negative is one: the labels are a stream of their own.

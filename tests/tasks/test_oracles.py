@@ -54,7 +54,7 @@ def test_any_string_has_the_naive_answers(case: Case, raw: bytes, cuts: bytes, w
 @given(seed=seeds)
 def test_drawn_strings_have_the_naive_answers(case: Case, seed: int):
     lengths = of_every_length(case.task, 24)
-    batch = case.task.sample(lengths, Rng.seeded(seed).rows(len(lengths)))
+    batch = case.task.batch(lengths, Rng.seeded(seed).rows(len(lengths)))
     assert batch.targets.tolist() == naive_targets(case, batch.inputs)
 
 
@@ -176,7 +176,7 @@ def test_nearest_neighbour_ignores_all_behind_a_padding(seed: int):
 def test_nearest_neighbour_of_drawn_points(seed: int):
     nearest = NearestNeighbour(dimension=4)
     lengths = of_every_length(nearest, 24)
-    batch = nearest.sample(lengths, Rng.seeded(seed).rows(len(lengths)))
+    batch = nearest.batch(lengths, Rng.seeded(seed).rows(len(lengths)))
     assert batch.targets.tolist() == naive_neighbour_targets(batch.inputs, lengths.tolist(), 4)
 
 

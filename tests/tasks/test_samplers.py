@@ -59,7 +59,7 @@ def test_padding_may_be_wider_than_any_input(task: Task):
 @every_case
 def test_tokens_are_symbols_and_answers_have_numbers(case: Case):
     lengths = of_every_length(case.task, 25)
-    batch = case.task.sample(lengths, Rng.seeded(1).rows(len(lengths)))
+    batch = case.task.batch(lengths, Rng.seeded(1).rows(len(lengths)))
     assert batch.inputs.max() < case.task.shape.vocab == len(case.task.symbols) + 1
     assert batch.targets.max() < case.task.shape.answers == len(case.task.answers)
     assert len(set(case.task.symbols)) == len(case.task.symbols)
@@ -69,7 +69,7 @@ def test_tokens_are_symbols_and_answers_have_numbers(case: Case):
 @every_case
 def test_drawn_strings_are_in_the_language(case: Case):
     lengths = of_every_length(case.task, 24).repeat(8)
-    batch = case.task.sample(lengths, Rng.seeded(2).rows(len(lengths)))
+    batch = case.task.batch(lengths, Rng.seeded(2).rows(len(lengths)))
     last = batch.targets.gather(1, lengths[:, None] - 1)[:, 0].tolist()
     answers = {case.task.answers[answer] for answer in set(batch.targets.flatten().tolist()) if answer >= 0}
     assert "dead" not in answers

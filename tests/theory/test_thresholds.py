@@ -242,7 +242,7 @@ def test_a_formula_has_its_own_length():
 @pytest.mark.parametrize("form", FORMS)
 def test_both_answers_are_drawn_and_no_row_depends_on_the_others(form: Form):
     task = Formula(text=random_formula(form, 60), form=form)
-    batch = task.sample(torch.full((400,), 120), Rng.seeded(5).rows(400))
+    batch = task.batch(torch.full((400,), 120), Rng.seeded(5).rows(400))
     assert 0.35 < float(batch.targets[:, -1].float().mean()) < 0.65
     alone = task.inputs(torch.tensor([120]), Rng.seeded(5).rows(1, 7))
     assert torch.equal(alone[0], batch.inputs[7])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
@@ -182,21 +182,28 @@ def bins(cells: Iterable[Cell]) -> list[str]:
 
 def _labels(records: list[Record]) -> list[str]:
     """The fields in which runs of the same task and model differ, as `lr=0.003 width=32`."""
-    rivals: dict[tuple[str, str], list[dict[str, str]]] = {}
-    fields_of = [_flatten(record.spec) for record in records]
-    for record, fields in zip(records, fields_of, strict=True):
-        rivals.setdefault((record.task, record.model), []).append(fields)
-    labels = []
-    for record, fields in zip(records, fields_of, strict=True):
-        group = rivals[record.task, record.model]
-        keys = [
-            key
-            for key, value in fields.items()
-            if len({rival.get(key, value if value in UNSET else None) for rival in group}) > 1
-            and key.rsplit(".", 1)[-1] not in ("kind", "version")
-        ]
-        labels.append(" ".join(f"{key.rsplit('.', 1)[-1]}={fields[key]}" for key in keys))
+    rivals: dict[tuple[str, str], list[int]] = {}
+    for number, record in enumerate(records):
+        rivals.setdefault((record.task, record.model), []).append(number)
+    labels = [""] * len(records)
+    for numbers in rivals.values():
+        for number, label in zip(numbers, differing_fields([records[n].spec for n in numbers]), strict=True):
+            labels[number] = label
     return labels
+
+
+def differing_fields(data: Sequence[dict[str, Any]]) -> list[str]:
+    """For each of several nested dictionaries the fields in which they differ, as `lr=0.003 width=32`."""
+    fields_of, values = [_flatten(item) for item in data], dict[str, set[str | None]]()
+    for name in dict.fromkeys(name for fields in fields_of for name in fields):
+        values[name] = {fields.get(name) for fields in fields_of}
+        if None in values[name] and values[name] & {*UNSET}:
+            values[name] -= {None}
+    names = [n for n, known in values.items() if len(known) > 1 and n.rsplit(".", 1)[-1] not in ("kind", "version")]
+    return [
+        " ".join(f"{name.rsplit('.', 1)[-1]}={fields[name]}" for name in names if name in fields)
+        for fields in fields_of
+    ]
 
 
 def _flatten(data: Any, name: str = "") -> dict[str, str]:

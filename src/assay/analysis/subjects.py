@@ -1,21 +1,24 @@
-"""What a page is about: a study with its records, or the record of theory."""
+"""What a page is about: a study with its records, all records of a store, or the record of theory."""
 
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from assay.analysis.collection import Collection, collect
 from assay.analysis.summary import StudySummary, summarize
 from assay.description import BadInput
 from assay.record import Record
 from assay.store import Store
-from assay.studies import RESULTS, Study, study_named
+from assay.studies import RESULTS, STUDIES, Study, study_named
 
 THEORY = "theory"
-PageKind = Literal["study", "paper", "probes", "replication", "theory"]
+PageKind = Literal["study", "paper", "probes", "replication", "collection", "theory"]
 THEORY_PARTS = {"claims", "precision", "attention", "bits", "depth", "made"}
 
 
@@ -60,14 +63,30 @@ class TheoryRecord:
     title: str = THEORY
 
 
-Subject = StudyRecords | TheoryRecord
+Subject = StudyRecords | Collection | TheoryRecord
 
 
-def read_subject(name: str, store: Path | None, default_store: Path) -> Subject:
-    """The subject of a name: theory, or a study by its name or the path of its file."""
+def read_subject(name: str, store: Path | None, default_store: Path, beside: Sequence[str] = ()) -> Subject:
+    """The subject of a name: theory, a study by its name or the path of its file, or a store or packed file.
+
+    `beside` names studies whose published records are put beside those of a store.
+    """
+    if is_store(name):
+        if store:
+            raise BadInput(f"{name} is itself a store; leave out --store")
+        command = shlex.join(["assay", "report", name, *(part for study in beside for part in ("--with", study))])
+        return collect(Path(name), command, beside)
+    if beside:
+        raise BadInput(f"--with is for a page of a store, not of {name}")
     if name == THEORY:
         return read_theory(store or RESULTS / "theory.json")
     return read_study(study_named(name), store, default_store)
+
+
+def is_store(name: str) -> bool:
+    """Whether a name is the path of a store or packed file; a study of this name comes first."""
+    path = Path(name)
+    return name not in (*STUDIES, THEORY) and path.suffix != ".py" and path.exists()
 
 
 def read_study(study: Study, store: Path | None, default_store: Path) -> StudyRecords:

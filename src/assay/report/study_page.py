@@ -56,14 +56,15 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
         "Right sequences by length",
         "Darker is better; the red line is where the lengths of training end.",
     )
-    page.table("Every cell", *_table(rows, titles))
+    page.table("Every cell", *cell_table(rows, titles))
     if any(record.certified for record in records):
         page.table("What is certified", *_certificates(rows, titles), CERTIFIED)
     page.facts([*provenance(records, missing, NOTE, titles), summary.made_by])
     return page
 
 
-def _table(rows: Sequence[Cell], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+def cell_table(rows: Sequence[Cell], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    """Every cell with its numbers, under a header."""
     names = bins(rows)
     header = ["task", "model", "random", "solved", "95 %", *names]
     header += ["first wrong", "steps", "seconds", "parameters", "state floats", "verdict"]

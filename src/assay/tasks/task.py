@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -36,6 +37,38 @@ class Batch:
 
     inputs: Tensor
     targets: Int[Tensor, "*axes rows time"]
+
+
+@dataclass(frozen=True, repr=False)
+class Sample(Batch):
+    """Drawn inputs with their targets, which prints as words with their answers."""
+
+    task: Task
+
+    @property
+    def words(self) -> list[str]:
+        """The inputs, symbol by symbol; empty for real-valued inputs."""
+        if self.task.features:
+            return []
+        return [
+            _joined([self.task.symbols[token - 1] for token in row if token != PAD]) for row in self.inputs.tolist()
+        ]
+
+    @property
+    def answers(self) -> list[str]:
+        """The answers, one per symbol: `.` where there is no question, `!` for dead."""
+        rows = zip(self.targets.tolist(), unpadded(self.inputs).sum(1).tolist(), strict=True)
+        return [_joined(self.task.shown(row[:length])) for row, length in rows]
+
+    def __repr__(self) -> str:
+        if not self.words:
+            return (
+                f"{len(self.inputs)} inputs of {self.task.kind}, {self.task.features} numbers at each of their points"
+            )
+        return "\n".join(f"{word}\n{answers}" for word, answers in zip(self.words, self.answers, strict=True))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
 
 
 class Shape(NamedTuple):
@@ -147,15 +180,30 @@ class Task(Description, ABC):
 
     def inputs(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Tensor:
         """Inputs of exactly these lengths, right-padded to `width` (by default the longest of them)."""
+        if not rng.keys.ndim:
+            raise BadInput(
+                "a generator without rows would draw equal inputs: give it one per row, with rng.rows(count)"
+            )
         width = int(lengths.max()) if width is None else width
         drawn = self.draw(lengths, rng, width)
         beyond = torch.arange(width, device=lengths.device) >= lengths[:, None]
         return drawn.masked_fill(beyond if drawn.ndim == 2 else beyond[..., None], PAD)
 
-    def sample(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Batch:
+    def batch(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Batch:
         """Inputs and their targets."""
         inputs = self.inputs(lengths, rng, width)
         return Batch(inputs, self.solve(inputs))
+
+    def sample(self, rows: int = 8, length: int | tuple[int, int] | None = None, *, seed: int = 0) -> Sample:
+        """Some inputs and their targets; row i is the same for any number of rows.
+
+        All have the given length, or one between two given ones; by default one of the training lengths.
+        """
+        low, high = (length, length) if isinstance(length, int) else length or self.train_lengths
+        fitting, rng = torch.tensor(self.lengths(low, high)), Rng.seeded(seed, "sample").rows(rows)
+        lengths = fitting[rng.child("lengths").integers(1, len(fitting))[:, 0]]
+        batch = self.batch(lengths, rng.child("inputs"))
+        return Sample(batch.inputs, batch.targets, self)
 
     # -- lengths -----------------------------------------------------------------------------------------------
 
@@ -260,9 +308,13 @@ class Task(Description, ABC):
 
     def explain(self, text: str) -> str:
         """The answers to a text, one per symbol: `.` where there is no question, `!` for dead."""
-        shown = {IGNORE: ".", **dict(enumerate(self.answers))}
-        words = ["!" if shown[i] == DEAD else shown[i] for i in self.solve(self.encode(text))[0].tolist()]
+        words = self.shown(self.solve(self.encode(text))[0].tolist())
         return ("" if _one_letter_each((*self.symbols, *words)) else " ").join(words)
+
+    def shown(self, targets: Iterable[int]) -> list[str]:
+        """Targets for people: `.` where there is no question, `!` for dead."""
+        names = {IGNORE: ".", **dict(enumerate(self.answers))}
+        return ["!" if names[target] == DEAD else names[target] for target in targets]
 
 
 class FreeTask(Task):
@@ -286,6 +338,10 @@ class FreeTask(Task):
         time = columns(drawn)
         symbol = rng.child("symbol").integers(1, len(self.symbols)) + 1
         return torch.where(chosen & (time >= ends[:, :1]) & (time < ends[:, 1:]), symbol, drawn)
+
+
+def _joined(words: Sequence[str]) -> str:
+    return ("" if _one_letter_each(words) else " ").join(words)
 
 
 def _one_letter_each(words: Sequence[str]) -> bool:
