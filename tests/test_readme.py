@@ -82,7 +82,7 @@ def test_the_example_of_python_runs(tmp_path: Path):
     (tmp_path / "example.py").write_text(first)
     done = run([sys.executable, "example.py"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^model +flip-flop +parity\ngru ", done.stdout, flags=re.M), done.stdout
+    assert re.search(r"^model +flip-flop +Z_3\ngru ", done.stdout, flags=re.M), done.stdout
     assert (tmp_path / "comparison" / "table.tex").exists()
 
 

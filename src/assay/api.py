@@ -81,14 +81,15 @@ def compare(
     beside: str | Sequence[str] = (),
     store: Path | str | None = None,
     device: str = "auto",
-    jobs: int | None = None,
+    jobs: int = 1,
     **parts: Any,
 ) -> Results:
     """Train several models on several tasks from several seeds; nothing is stored without a `store`.
 
     A model is a name, an architecture, or a class or function as for `assay.run`. `parts` are options of `run_spec`:
     `task_options`, `model_options`, `training` and `testing`. `beside` names studies whose published records are put
-    beside these. A run that fails has the error in its record.
+    beside these. A run that fails has the error in its record. On a CPU, more than one of `jobs` are processes, which
+    import the script that calls this function.
     """
     from assay.lab.carry_out import carry_out
     from assay.lab.engines.choice import RunOptions, store_plan_and_engine
