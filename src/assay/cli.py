@@ -8,6 +8,7 @@ from collections.abc import Callable
 import typer
 
 from assay.cli_certify import certify, check
+from assay.cli_data import data
 from assay.cli_extract import extract
 from assay.cli_records import pack, probe, repeat, report
 from assay.cli_runs import compare, run, study
@@ -23,19 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS: tuple[Callable[..., None], ...] = (
-    run,
-    compare,
-    study,
-    list_,
-    show,
-    prove,
-    size,
-    measure_theory,
-    report,
-    repeat,
-)
-COMMANDS += (probe, certify, check, extract, pack, merge, status, work)
+COMMANDS: tuple[Callable[..., None], ...] = (run, compare, study, list_, show, data, prove, size, measure_theory)
+COMMANDS += (report, repeat, probe, certify, check, extract, pack, merge, status, work)
 for command in COMMANDS:
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
 

@@ -1,0 +1,55 @@
+"""The command that writes a task's data for other programs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli_options import settings
+
+
+class Split(StrEnum):
+    train = "train"
+    validation = "validation"
+    test = "test"
+
+
+class Format(StrEnum):
+    jsonl = "jsonl"
+    text = "text"
+
+
+def data(
+    task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder for the files.")],
+    splits: Annotated[
+        list[Split] | None,
+        typer.Option("--split", help="Write only this split. May be given several times.", show_default="all"),
+    ] = None,
+    rows: Annotated[
+        int, typer.Option("--rows", min=1, help="Inputs of the training set, and of each other bin.")
+    ] = 1000,
+    format_: Annotated[
+        Format, typer.Option("--format", help="jsonl: a Hugging Face dataset; text: pairs of files .src and .tgt.")
+    ] = Format.jsonl,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Set an option: task.X=V, training.X=V or testing.X=V. May be given more than once."
+        ),
+    ] = None,
+) -> None:
+    """Write inputs of a task with their answers: the very test sets of its runs, and sets for training."""
+    from assay.lab.export import write_data
+    from assay.spec import run_spec
+    from assay.terminal import console
+
+    options = settings(set_ or [])
+    parts = {"task_options": options["task"], "training": options["training"], "testing": options["testing"]}
+    spec = run_spec(task, "lstm", **parts)
+    with console(stderr=True).status("drawing"):
+        files = write_data(spec, [split.value for split in splits or Split], rows, out, as_text=format_ == "text")
+    typer.echo(f"wrote {len(files)} files to {out}")
