@@ -48,8 +48,8 @@ def data(
     from assay.terminal import console
 
     options = settings(set_ or [])
-    parts = {"task_options": options["task"], "training": options["training"], "testing": options["testing"]}
-    spec = run_spec(task, "lstm", **parts)
+    training, testing = options["training"], options["testing"]
+    spec = run_spec(task, "lstm", task_options=options["task"], training=training, testing=testing)
     with console(stderr=True).status("drawing"):
         files = write_data(spec, [split.value for split in splits or Split], rows, out, as_text=format_ == "text")
     typer.echo(f"wrote {len(files)} files to {out}")

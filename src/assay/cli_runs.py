@@ -75,6 +75,14 @@ Sbatch = Annotated[
     list[str] | None,
     typer.Option("--sbatch", help="An option of sbatch, as partition=gpu or time=4:00:00. May be given several times."),
 ]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        help="Show the runs that end in TensorBoard (tensorboard:FOLDER) or Weights & Biases (wandb:PROJECT), too. "
+        "May be given several times.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="With --engine slurm: print what would be submitted.")]
 
 
@@ -96,6 +104,7 @@ def run(
     checkpoint: Checkpoint = 30.0,
     weights: Weights = "solved",
     again: Again = False,
+    log: Log = None,
     traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
@@ -105,7 +114,7 @@ def run(
 
     specs = _specs([task], [model], seeds, lr, steps, set_)
     options = RunOptions(device, jobs, slots, checkpoint, weights, again, engine, address, tuple(sbatch or ()))
-    _run_and_print(specs, store, options, dry_run, as_json, traceback)
+    _run_and_print(specs, store, options, log or [], dry_run, as_json, traceback)
 
 
 def compare(
@@ -123,6 +132,7 @@ def compare(
     device: OnDevice = "auto",
     jobs: Jobs = None,
     again: Again = False,
+    log: Log = None,
     traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
@@ -135,7 +145,7 @@ def compare(
 
     specs = _specs(_names("tasks", tasks), _names("--models", models), seeds, lr, steps, set_)
     published = {name: comparable(name, [spec.plain() for spec in specs]) for name in beside or []}
-    records = _carry_out(specs, store, RunOptions(device, jobs, again=again), as_json)
+    records = _carry_out(specs, store, RunOptions(device, jobs, again=again), log or [], as_json)
     collection = Collection(out.name, command_line(), records, published)
     files = write_page(collection, out)
     if as_json:
@@ -198,6 +208,7 @@ def study(
     checkpoint: Checkpoint = 30.0,
     weights: Weights = "solved",
     again: Again = False,
+    log: Log = None,
     traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
@@ -207,18 +218,24 @@ def study(
 
     options = RunOptions(device, jobs, slots, checkpoint, weights, again, engine, address, tuple(sbatch or ()))
     runs = study_named(name).runs_of(pieces or [])
-    _run_and_print(runs, store, options, dry_run, as_json, traceback)
+    _run_and_print(runs, store, options, log or [], dry_run, as_json, traceback)
 
 
 def _run_and_print(
-    specs: list[RunSpec], store: Path, options: RunOptions, dry_run: bool, as_json: bool, traceback: bool
+    specs: list[RunSpec],
+    store: Path,
+    options: RunOptions,
+    logs: list[str],
+    dry_run: bool,
+    as_json: bool,
+    traceback: bool,
 ) -> None:
     from assay.lab.engines.choice import preview
 
     if dry_run:
         typer.echo(preview(specs, store, options))
         return
-    records = _carry_out(specs, store, options, as_json)
+    records = _carry_out(specs, store, options, logs, as_json)
     _print_records(records, as_json, traceback)
     _end(records)
 
@@ -231,20 +248,27 @@ def _prepare(device: str) -> None:
         compilers.prepare()
 
 
-def _carry_out(specs: list[RunSpec], store_path: Path, options: RunOptions, quiet: bool) -> list[Record]:
+def _carry_out(
+    specs: list[RunSpec], store_path: Path, options: RunOptions, logs: list[str], quiet: bool
+) -> list[Record]:
     """The records of all runs, with the progress of those that the store did not have."""
     from assay.lab.carry_out import carry_out
     from assay.lab.engines.choice import store_plan_and_engine
+    from assay.lab.run_logs import check_targets, logged
     from assay.terminal import LiveProgress, console
 
     out = console()
+    check_targets(logs)
     with store_plan_and_engine(specs, store_path, options) as (store, plan, engine):
         total, pending = len(plan.specs), len(plan.pending)
         if not quiet and pending < total:
             out.print(f"{total - pending} of {total} runs are already in {store_path}")
         try:
-            with LiveProgress(out, pending, quiet=quiet) as progress:
-                records = carry_out(plan, store, engine, progress.receive)
+            with (
+                LiveProgress(out, pending, quiet=quiet) as progress,
+                logged(logs, progress.receive) as receive,
+            ):
+                records = carry_out(plan, store, engine, receive)
         except KeyboardInterrupt:
             finished = len(plan.finished & plan.specs.keys())
             message = f"stopped: {finished} of {total} runs are kept in {store_path}, and unfinished runs are saved"
