@@ -34,6 +34,11 @@ class Case:
     ends: frozenset[str] | None = None
 
 
+def only_the_last(oracle: Oracle) -> Oracle:
+    """The oracle of the same task with `questions` at the end."""
+    return lambda word: [None] * (len(word) - 1) + oracle(word)[-1:]
+
+
 def case(name: str, oracle: Oracle, ends: set[str] | None = None, **options: Any) -> Case:
     return Case(named_task(name, **options), oracle, frozenset(ends) if ends else None)
 
@@ -54,6 +59,12 @@ QUATERNIONS = tuple(  # ±1, ±i, ±j, ±k as 2 * axis + (1 where negative)
     for a in range(8)
 )
 
+AT_THE_END: dict[str, Oracle] = {
+    "parity": naive.parity,
+    "s3": naive.permutations,
+    "modular-arithmetic": partial(naive.modular_arithmetic, n=5),
+    "cycle-navigation": naive.cycle_navigation,
+}
 # A task that is in none of these lines is compared with the naive oracle of its name, with its default options.
 CASES: dict[str, Case] = {
     "parity": case("parity", naive.parity, {"1"}),
@@ -89,8 +100,14 @@ CASES: dict[str, Case] = {
     "modular-arithmetic": case("modular-arithmetic", partial(naive.modular_arithmetic, n=5)),
     "modular-arithmetic n=2": case("modular-arithmetic", partial(naive.modular_arithmetic, n=2), n=2),
     "modular-arithmetic n=10": case("modular-arithmetic", partial(naive.modular_arithmetic, n=10), n=10),
+    "dihedral n=6": case("dihedral", partial(naive.dihedral, n=6), n=6),
+    "cycle-navigation n=2": case("cycle-navigation", partial(naive.cycle_navigation, n=2), n=2),
+    **{f"tomita {i}": case("tomita", partial(naive.tomita, grammar=i), grammar=i) for i in range(1, 8)},
     "dfa": case("dfa", partial(naive.dfa, **ODD_X), {"1"}, **ODD_X),
     "regex": case("regex", partial(naive.regex, tree=NO_BB), {"1"}, pattern=naive.pattern(NO_BB)),
+}
+CASES |= {
+    f"{name} at the end": case(name, only_the_last(oracle), questions="at the end") for name, oracle in AT_THE_END.items()
 }
 REAL_VALUED = {name for name in TASKS.entries if example_task(name).features}
 CASES |= {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 Word = list[str]
@@ -53,6 +54,58 @@ def modular_arithmetic(word: Word, n: int) -> Answers:
         return None if re.fullmatch(r"(\d[-+*])*", text) else DEAD
 
     return [answer("".join(prefix)) for prefix in prefixes(word)]
+
+
+def flip_flop_language(word: Word) -> Answers:
+    def answer(text: str) -> str | None:
+        instructions, bits = text[::2], text[1::2]
+        if not text.startswith("w") or not set(instructions) <= set("wri") or not set(bits) <= set("01"):
+            return DEAD
+        memory = ""
+        for i, instruction in enumerate(instructions):
+            bit = bits[i : i + 1]
+            if instruction == "r":
+                if bit not in ("", memory):
+                    return DEAD
+                if not bit:
+                    return memory
+            elif instruction == "w":
+                memory = bit
+        return None
+
+    return [answer("".join(prefix)) for prefix in prefixes(word)]
+
+
+def even_pairs(word: Word) -> Answers:
+    pairs = [sum(a != b for a, b in zip(prefix, prefix[1:], strict=False)) for prefix in prefixes(word)]
+    return ["1" if count % 2 == 0 else "0" for count in pairs]
+
+
+def cycle_navigation(word: Word, n: int = 5) -> Answers:
+    return [str((prefix.count("+") - prefix.count("-")) % n) for prefix in prefixes(word)]
+
+
+def majority(word: Word) -> Answers:
+    return ["1" if prefix.count("1") > prefix.count("0") else "0" for prefix in prefixes(word)]
+
+
+def tomita(word: Word, grammar: int = 3) -> Answers:
+    def odd_runs(text: str) -> str:
+        return "".join(symbol for symbol, run in groupby(text) if len(list(run)) % 2)
+
+    def accepted(text: str) -> bool:
+        zeros, ones = text.count("0"), text.count("1")
+        return {
+            1: "0" not in text,
+            2: text == "10" * ones,
+            3: "0" not in odd_runs(text).lstrip("0"),
+            4: "000" not in text,
+            5: zeros % 2 == ones % 2 == 0,
+            6: (zeros - ones) % 3 == 0,
+            7: text.count("10") <= 1,
+        }[grammar]
+
+    return ["1" if accepted("".join(prefix)) else "0" for prefix in prefixes(word)]
 
 
 def dfa(word: Word, alphabet: str, table: Sequence[Sequence[int]], accept: Sequence[int]) -> Answers:
@@ -281,6 +334,24 @@ def permutations(word: Word) -> Answers:
         for permutation in prefix:
             images = [permutation[int(image)] for image in images]
         said.append("".join(images))
+    return said
+
+
+s4 = a4_z5 = permutations
+
+
+def dihedral(word: Word, n: int = 5) -> Answers:
+    """Where the corners 0 and 1 of the polygon are sent, which determines the symmetry."""
+
+    def image(corner: int, symbol: str) -> int:
+        k = int(symbol[1:])
+        return (corner + k if symbol[0] == "r" else k - corner) % n
+
+    said: Answers = []
+    zero, one = 0, 1
+    for symbol in word:
+        zero, one = image(zero, symbol), image(one, symbol)
+        said.append(f"r{zero}" if one == (zero + 1) % n else f"s{zero}")
     return said
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from assay.tasks.task import Task
 
 IRIE, SEPARATIONS, FIELD = "Irie 2023", "Bhattamishra 2024", "state tracking"
+CHOMSKY, LIU, BHATTAMISHRA = "Delétang 2023", "Liu 2023", "Bhattamishra 2020"
 
 TASKS = Registry(
     "task",
@@ -38,9 +39,19 @@ TASKS = Registry(
         "s3": Entry("groups:S3", "S_3: the product of permutations", FIELD),
         "s5": Entry("groups:S5", "S_5: the product of permutations", FIELD),
         "a5": Entry("groups:A5", "A_5: the product of even permutations", FIELD),
+        "s4": Entry("groups:S4", "S_4: the product of permutations", FIELD),
+        "a4-z5": Entry("groups:A4Z5", "A_4 x Z_5: the product in a solvable group of 60 elements", FIELD),
+        "dihedral": Entry("groups:Dihedral", "D_n: the product of rotations and reflections", FIELD),
         "group": Entry("groups:Group", "any group, from its multiplication table", FIELD),
         "modular-arithmetic": Entry("regular:ModularArithmetic", "the value of an expression modulo n", FIELD),
         "flip-flop": Entry("regular:FlipFlop", "one bit: set, reset, keep", FIELD),
+        "flip-flop-language": Entry(
+            "state_tracking:FlipFlopLanguage", "flip-flop language modelling: the bit that was written last", LIU
+        ),
+        "even-pairs": Entry("state_tracking:EvenPairs", "are the first and the last symbol equal?", CHOMSKY),
+        "cycle-navigation": Entry("state_tracking:CycleNavigation", "the place on a cycle", CHOMSKY),
+        "tomita": Entry("state_tracking:Tomita", "the languages of Tomita: is the prefix in the language?", BHATTAMISHRA),
+        "majority": Entry("state_tracking:Majority", "were there more 1s than 0s?", FIELD),
         "dfa": Entry("automaton:Dfa", "any finite automaton, from its table", FIELD),
         "regex": Entry("automaton:Regex", "any regular expression", FIELD),
     },
