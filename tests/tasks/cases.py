@@ -100,6 +100,12 @@ CASES: dict[str, Case] = {
     "modular-arithmetic": case("modular-arithmetic", partial(naive.modular_arithmetic, n=5)),
     "modular-arithmetic n=2": case("modular-arithmetic", partial(naive.modular_arithmetic, n=2), n=2),
     "modular-arithmetic n=10": case("modular-arithmetic", partial(naive.modular_arithmetic, n=10), n=10),
+    "modular-arithmetic-brackets multiply": case(
+        "modular-arithmetic-brackets",
+        partial(naive.modular_arithmetic_brackets, n=3, operators="+*-"),
+        n=3,
+        multiply=True,
+    ),
     "dihedral n=6": case("dihedral", partial(naive.dihedral, n=6), n=6),
     "cycle-navigation n=2": case("cycle-navigation", partial(naive.cycle_navigation, n=2), n=2),
     **{f"tomita {i}": case("tomita", partial(naive.tomita, grammar=i), grammar=i) for i in range(1, 8)},

@@ -56,6 +56,22 @@ def modular_arithmetic(word: Word, n: int) -> Answers:
     return [answer("".join(prefix)) for prefix in prefixes(word)]
 
 
+def modular_arithmetic_brackets(word: Word, n: int = 5, operators: str = "+-") -> Answers:
+    """Brackets without inner ones are replaced by their values, as <3>: a minus before that is no sign."""
+    operand = r"(?:-?\d|<\d>)"
+    text, shorter = "", "".join(word)
+    while text != shorter:
+        text = shorter
+        shorter = re.sub(
+            rf"\(({operand}(?:[{operators}]{operand})?)\)",
+            lambda match: f"<{eval(re.sub('[<>]', '', match[1])) % n}>",
+            text,
+        )
+    if not re.fullmatch(operand, text):
+        return only_at_the_end(word, DEAD) if word else []
+    return only_at_the_end(word, str(int(text.strip("<>")) % n))
+
+
 def flip_flop_language(word: Word) -> Answers:
     def answer(text: str) -> str | None:
         instructions, bits = text[::2], text[1::2]

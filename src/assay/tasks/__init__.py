@@ -44,6 +44,9 @@ TASKS = Registry(
         "dihedral": Entry("groups:Dihedral", "D_n: the product of rotations and reflections", FIELD),
         "group": Entry("groups:Group", "any group, from its multiplication table", FIELD),
         "modular-arithmetic": Entry("regular:ModularArithmetic", "the value of an expression modulo n", FIELD),
+        "modular-arithmetic-brackets": Entry(
+            "expressions:BracketArithmetic", "the value modulo n of an expression with brackets", CHOMSKY
+        ),
         "flip-flop": Entry("regular:FlipFlop", "one bit: set, reset, keep", FIELD),
         "flip-flop-language": Entry(
             "state_tracking:FlipFlopLanguage", "flip-flop language modelling: the bit that was written last", LIU
