@@ -106,6 +106,11 @@ CASES: dict[str, Case] = {
         n=3,
         multiply=True,
     ),
+    "copy alphabet=3": case("copy", naive.copy, alphabet=3),
+    "unique-copy": case("unique-copy", naive.unique_copy, alphabet=12),
+    "missing-duplicate alphabet=3": case("missing-duplicate", naive.missing_duplicate, alphabet=3),
+    "reverse alphabet=3": case("reverse", naive.reverse, alphabet=3),
+    "selective-copying": case("selective-copying", naive.selective_copying, alphabet=4, tokens=3),
     "dihedral n=6": case("dihedral", partial(naive.dihedral, n=6), n=6),
     "cycle-navigation n=2": case("cycle-navigation", partial(naive.cycle_navigation, n=2), n=2),
     **{f"tomita {i}": case("tomita", partial(naive.tomita, grammar=i), grammar=i) for i in range(1, 8)},
@@ -113,7 +118,8 @@ CASES: dict[str, Case] = {
     "regex": case("regex", partial(naive.regex, tree=NO_BB), {"1"}, pattern=naive.pattern(NO_BB)),
 }
 CASES |= {
-    f"{name} at the end": case(name, only_the_last(oracle), questions="at the end") for name, oracle in AT_THE_END.items()
+    f"{name} at the end": case(name, only_the_last(oracle), questions="at the end")
+    for name, oracle in AT_THE_END.items()
 }
 REAL_VALUED = {name for name in TASKS.entries if example_task(name).features}
 CASES |= {

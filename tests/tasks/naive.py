@@ -6,7 +6,7 @@ Written from the definitions alone; speed does not matter here, only that each f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -267,7 +267,7 @@ def bounded_dyck(word: Word, depth: int) -> Answers:
     return only_at_the_end(word, "1" if accepted() else "0") if word else []
 
 
-# -- lookup, equality, recall ----------------------------------------------------------------------------------
+# -- lookup, equality, copying ----------------------------------------------------------------------------------
 
 
 def index_lookup(word: Word) -> Answers:
@@ -312,6 +312,80 @@ def equality_ncp(word: Word) -> Answers:
         else:
             said.append(x[len(copied)] if x[: len(copied)] == copied else DEAD)
     return said
+
+
+copy = unique_copy = equality_ncp
+
+
+def missing_duplicate(word: Word) -> Answers:
+    if not word:
+        return []
+    x, y = word[: len(word) // 2], word[len(word) // 2 :]
+    found = {
+        a: [*x, *y] for a in {*x, *y} - {"_"} if [b if b != "_" else a for b in x] == [b if b != "_" else a for b in y]
+    }
+    return only_at_the_end(word, next(iter(found)) if len(found) == 1 and word.count("_") == 1 else DEAD)
+
+
+# -- from string to string -------------------------------------------------------------------------------------
+
+
+def transduction(
+    word: Word, result: Callable[[Word], Word], proper: Callable[[Word], bool] = lambda _: True
+) -> Answers:
+    """The answers at the blanks behind a string; `proper` says whether a string before the blanks is well formed."""
+    said: Answers = []
+    for prefix in prefixes(word):
+        x, blanks = prefix, [s for s in prefix if s == "_"]
+        if blanks:
+            x = prefix[: prefix.index("_")]
+        if prefix != x + blanks or not proper(prefix):
+            said.append(DEAD)
+        else:
+            said.append(result(x)[len(blanks) - 1] if 0 < len(blanks) <= len(result(x)) else None)
+    return said
+
+
+def reverse(word: Word) -> Answers:
+    return transduction(word, lambda x: x[::-1])
+
+
+def odds_first(word: Word) -> Answers:
+    return transduction(word, lambda x: x[::2] + x[1::2])
+
+
+def bucket_sort(word: Word) -> Answers:
+    return transduction(word, sorted)
+
+
+def selective_copying(word: Word) -> Answers:
+    return transduction(word, lambda x: [symbol for symbol in x if symbol != "."])
+
+
+def stack_manipulation(word: Word) -> Answers:
+    def result(x: Word) -> Word:
+        stack: Word = []
+        for symbol in x:
+            if symbol == "-":
+                del stack[-1:]
+            else:
+                stack.append({"a": "0", "b": "1"}.get(symbol, symbol))
+        return [*stack[::-1], "T"]
+
+    return transduction(word, result, lambda prefix: bool(re.fullmatch("[01]*[ab-]*_*", "".join(prefix))))
+
+
+def binary_addition(word: Word) -> Answers:
+    def result(x: Word) -> Word:
+        total = sum(int(number[::-1], 2) for number in "".join(x).split("+"))
+        return [*f"{total:b}"[::-1], "T"]
+
+    return transduction(
+        word, result, lambda prefix: bool(re.fullmatch(r"[01]*|[01]+\+[01]*|[01]+\+[01]+_*", "".join(prefix)))
+    )
+
+
+# -- recall ----------------------------------------------------------------------------------------------------
 
 
 def bindings(word: Word) -> Answers:

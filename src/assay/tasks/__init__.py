@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 IRIE, SEPARATIONS, FIELD = "Irie 2023", "Bhattamishra 2024", "state tracking"
 CHOMSKY, LIU, BHATTAMISHRA = "Delétang 2023", "Liu 2023", "Bhattamishra 2020"
+LENGTHS, GU = "Zhou 2024", "Gu 2023"
 
 TASKS = Registry(
     "task",
@@ -32,6 +33,17 @@ TASKS = Registry(
         "equality-one": Entry("equality:EqualityOne", "x # y: equal, or one symbol changed?", SEPARATIONS),
         "equality-ncp": Entry("equality:EqualityNcp", "x # x: predict the next symbol (copying)", SEPARATIONS),
         "disjointness": Entry("equality:Disjointness", "x # y: do two sets meet?", SEPARATIONS),
+        "copy": Entry("copying:Copy", "x # x over few symbols: predict the next symbol", LENGTHS),
+        "unique-copy": Entry("copying:UniqueCopy", "x # x without a repeated symbol: predict the next one", LENGTHS),
+        "missing-duplicate": Entry(
+            "copying:MissingDuplicate", "which symbol is missing in a string and its copy?", CHOMSKY
+        ),
+        "reverse": Entry("transductions:Reverse", "the string backwards", CHOMSKY),
+        "odds-first": Entry("transductions:OddsFirst", "every other symbol, then the others", CHOMSKY),
+        "bucket-sort": Entry("transductions:BucketSort", "the symbols in order", CHOMSKY),
+        "stack-manipulation": Entry("computations:StackManipulation", "a stack after pushes and pops", CHOMSKY),
+        "binary-addition": Entry("computations:BinaryAddition", "the sum of two binary numbers", CHOMSKY),
+        "selective-copying": Entry("transductions:SelectiveCopying", "the symbols without the dots between them", GU),
         "nearest-neighbour": Entry("neighbour:NearestNeighbour", "which label has the nearest point?", SEPARATIONS),
         "recall": Entry("recall:Recall", "the value bound to one key", SEPARATIONS),
         "multi-query-recall": Entry("recall:MultiQueryRecall", "MQAR: the value bound to every key", SEPARATIONS),
@@ -53,7 +65,9 @@ TASKS = Registry(
         ),
         "even-pairs": Entry("state_tracking:EvenPairs", "are the first and the last symbol equal?", CHOMSKY),
         "cycle-navigation": Entry("state_tracking:CycleNavigation", "the place on a cycle", CHOMSKY),
-        "tomita": Entry("state_tracking:Tomita", "the languages of Tomita: is the prefix in the language?", BHATTAMISHRA),
+        "tomita": Entry(
+            "state_tracking:Tomita", "the languages of Tomita: is the prefix in the language?", BHATTAMISHRA
+        ),
         "majority": Entry("state_tracking:Majority", "were there more 1s than 0s?", FIELD),
         "dfa": Entry("automaton:Dfa", "any finite automaton, from its table", FIELD),
         "regex": Entry("automaton:Regex", "any regular expression", FIELD),
