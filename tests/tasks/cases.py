@@ -111,6 +111,18 @@ CASES: dict[str, Case] = {
     "missing-duplicate alphabet=3": case("missing-duplicate", naive.missing_duplicate, alphabet=3),
     "reverse alphabet=3": case("reverse", naive.reverse, alphabet=3),
     "selective-copying": case("selective-copying", naive.selective_copying, alphabet=4, tokens=3),
+    "forgetting-recall": case("forgetting-recall", naive.forgetting_recall, vocabulary=8, pairs_bound=3, updates=2),
+    "compositional-recall": case("compositional-recall", naive.compositional_recall, vocabulary=9, pairs_bound=1),
+    "compositional-recall of 4": case(
+        "compositional-recall", naive.compositional_recall, vocabulary=9, pairs_bound=4, power=1
+    ),
+    "noisy-recall": case("noisy-recall", naive.noisy_recall, vocabulary=52, noise_symbols=3, share=0.4),
+    "fuzzy-recall": case("fuzzy-recall", naive.fuzzy_recall, vocabulary=4),
+    "fuzzy-recall of 2 and 1": case(
+        "fuzzy-recall", partial(naive.fuzzy_recall, longest_key=2), vocabulary=4, key_tokens=2, value_tokens=1
+    ),
+    "k-hop": case("k-hop", naive.k_hop),
+    "k-hop k=3": case("k-hop", partial(naive.k_hop, k=3), k=3, alphabet=3),
     "dihedral n=6": case("dihedral", partial(naive.dihedral, n=6), n=6),
     "cycle-navigation n=2": case("cycle-navigation", partial(naive.cycle_navigation, n=2), n=2),
     **{f"tomita {i}": case("tomita", partial(naive.tomita, grammar=i), grammar=i) for i in range(1, 8)},

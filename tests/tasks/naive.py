@@ -398,6 +398,61 @@ def bindings(word: Word) -> Answers:
     return said
 
 
+def forgetting_recall(word: Word) -> Answers:
+    bound: dict[str, str] = {}
+    said: Answers = []
+    for t, symbol in enumerate(word):
+        said.append(bound.get(symbol))
+        if t > 0 and word[t - 1].startswith("k") and symbol.startswith("v"):
+            bound[word[t - 1]] = symbol
+    return said
+
+
+def compositional_recall(word: Word) -> Answers:
+    bound: dict[tuple[str, str], str] = {}
+    said: Answers = []
+    for a, b, c in zip(["", "", *word], ["", *word], word, strict=False):
+        said.append(bound.get((b, c)))
+        if (a[:1], b[:1], c[:1]) == ("a", "b", "v"):
+            bound.setdefault((a, b), c)
+    return said
+
+
+def noisy_recall(word: Word) -> Answers:
+    answers = iter(bindings([symbol for symbol in word if symbol[0] != "x"]))
+    return [None if symbol[0] == "x" else next(answers) for symbol in word]
+
+
+def fuzzy_recall(word: Word, longest_key: int = 3) -> Answers:
+    def answer(prefix: Word) -> str | None:
+        runs = [(kind, tuple(run)) for kind, run in groupby(prefix, key=lambda symbol: symbol[0])]
+        bound: dict[tuple[str, ...], tuple[str, ...]] = {}
+        for (kind, key), (other, value) in zip(runs[:-2], runs[1:-1], strict=True):
+            if kind == "k" and other == "v" and len(key) <= longest_key:
+                bound.setdefault(key, value)
+        (_, before), (kind, read) = [("", ()), *runs][-2:]
+        if kind == "k":
+            return bound[read][0] if read in bound else None
+        value = bound.get(before, ())
+        return value[len(read)] if kind == "v" and value[: len(read)] == read and len(value) > len(read) else None
+
+    return [answer(prefix) for prefix in prefixes(word)]
+
+
+def k_hop(word: Word, k: int = 2) -> Answers:
+    def behind(place: int | None) -> int | None:
+        earlier = [] if place is None else [j for j in range(place) if word[j] == word[place]]
+        return earlier[-1] + 1 if earlier else None
+
+    said: Answers = []
+    for t in range(len(word)):
+        place: int | None = t
+        for _ in range(k):
+            place = behind(place)
+        said.append("none" if place is None else word[place])
+    return said
+
+
 def nearest_neighbour(items: list[list[float]], dimension: int) -> str:
     """The answer to x_1 y_1 ... x_k, each item being [x | y = 0 | y = 1]."""
     query = items[-1][:dimension]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 IRIE, SEPARATIONS, FIELD = "Irie 2023", "Bhattamishra 2024", "state tracking"
 CHOMSKY, LIU, BHATTAMISHRA = "Delétang 2023", "Liu 2023", "Bhattamishra 2020"
-LENGTHS, GU = "Zhou 2024", "Gu 2023"
+LENGTHS, GU, ARORA, MAD = "Zhou 2024", "Gu 2023", "Arora 2023", "Poli 2024"
 
 TASKS = Registry(
     "task",
@@ -47,6 +47,13 @@ TASKS = Registry(
         "nearest-neighbour": Entry("neighbour:NearestNeighbour", "which label has the nearest point?", SEPARATIONS),
         "recall": Entry("recall:Recall", "the value bound to one key", SEPARATIONS),
         "multi-query-recall": Entry("recall:MultiQueryRecall", "MQAR: the value bound to every key", SEPARATIONS),
+        "forgetting-recall": Entry(
+            "recall_variants:ForgettingRecall", "MQAR: the last value bound to every key", ARORA
+        ),
+        "compositional-recall": Entry("recall_variants:CompositionalRecall", "MQAR with keys of two tokens", ARORA),
+        "noisy-recall": Entry("recall_variants:NoisyRecall", "the value bound to one key, among noise", MAD),
+        "fuzzy-recall": Entry("fuzzy_recall:FuzzyRecall", "recall with keys and values of several tokens", MAD),
+        "k-hop": Entry("recall_variants:KHop", "k hops, each to the symbol behind the last same one", "Sanford 2024"),
         "cyclic": Entry("groups:Cyclic", "Z_n: the sum modulo n", FIELD),
         "s3": Entry("groups:S3", "S_3: the product of permutations", FIELD),
         "s5": Entry("groups:S5", "S_5: the product of permutations", FIELD),
