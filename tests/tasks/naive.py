@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 Word = list[str]
@@ -93,7 +93,7 @@ def flip_flop_language(word: Word) -> Answers:
 
 
 def even_pairs(word: Word) -> Answers:
-    pairs = [sum(a != b for a, b in zip(prefix, prefix[1:], strict=False)) for prefix in prefixes(word)]
+    pairs = [sum(a != b for a, b in pairwise(prefix)) for prefix in prefixes(word)]
     return ["1" if count % 2 == 0 else "0" for count in pairs]
 
 
@@ -427,7 +427,7 @@ def fuzzy_recall(word: Word, longest_key: int = 3) -> Answers:
     def answer(prefix: Word) -> str | None:
         runs = [(kind, tuple(run)) for kind, run in groupby(prefix, key=lambda symbol: symbol[0])]
         bound: dict[tuple[str, ...], tuple[str, ...]] = {}
-        for (kind, key), (other, value) in zip(runs[:-2], runs[1:-1], strict=True):
+        for (kind, key), (other, value) in pairwise(runs[:-1]):
             if kind == "k" and other == "v" and len(key) <= longest_key:
                 bound.setdefault(key, value)
         (_, before), (kind, read) = [("", ()), *runs][-2:]

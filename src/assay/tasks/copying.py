@@ -1,4 +1,4 @@
-"""Copying: x # x with repeated or with distinct symbols, and the one symbol that is missing in a string and its copy."""
+"""Copying: x # x with repeated or with distinct symbols; the one symbol that is missing in a string and its copy."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ DEAD_STATE, START, START_MINUS = 0, 1, 2
 class Control(NamedTuple):
     """The finite control of a stack machine; its states are those of the innermost open bracket.
 
-    `moves[state, token]` follows every token but a closing bracket; that one takes `values[state]` (0: none, else 1 + the
-    value) to `operands[state below, value]`.
+    `moves[state, token]` follows every token but a closing bracket; that one takes `values[state]` (0: none, else the
+    value + 1) to `operands[state below, value]`.
     """
 
     moves: Int[Tensor, "states tokens"]
@@ -153,7 +153,7 @@ class BracketArithmetic(Task):
         return counts[length] / math.log(2)
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
-        """Expressions as deep as possible, to the left or to the right, with a digit other than 0 first, last or inside."""
+        """Expressions as deep as possible, to the left or to the right, with one digit that is not 0."""
         left, right = [], []
         for depth in powers((longest - 1) // 4):
             digits = [["0"] * i + ["1"] + ["0"] * (depth - i) for i in sorted({0, depth // 2, depth})]

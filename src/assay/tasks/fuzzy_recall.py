@@ -105,7 +105,7 @@ class FuzzyRecall(Task):
         return Pairs(keys, key_sizes, values, value_sizes)
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
-        """The first of the drawn pairs is asked for; it comes at a uniform place among those that there is space for."""
+        """The first of the drawn pairs is asked for; its place among those that there is space for is uniform."""
         count = width // 2 + 1
         pairs = self.pairs(count, rng)
         sizes = pairs.key_sizes + pairs.value_sizes
@@ -134,7 +134,7 @@ class FuzzyRecall(Task):
         return (self.key_tokens + self.value_tokens) * math.log2(self.keys)
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
-        """Keys and values that differ from the asked ones in their first or last token alone; the asked pair far away."""
+        """Keys and values that differ from the asked ones in one token alone; the asked pair far away."""
         near, far, first, other = [], [], self.keys + 1, self.keys + 2
         key, value = [1] * self.key_tokens, [first] * self.value_tokens
         alike = [[*key[:-1], 2], [2, *key[1:]]]

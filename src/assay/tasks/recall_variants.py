@@ -164,10 +164,10 @@ class NoisyRecall(Recall):
 
 
 class KHop(FreeTask):
-    """k-hop induction (Sanford et al. 2024): k times, go to the symbol behind the last occurrence before; which is it?
+    """k-hop induction (Sanford et al. 2024): the symbol where k hops end.
 
-    From a position, a hop leads to the position after the last earlier one with the same symbol. The answer is the symbol
-    where k hops end, or `none` if there is no such occurrence. All strings are equally likely.
+    A hop leads from a position to the one behind the last earlier position with the same symbol. If there is none, the
+    answer is `none`. All strings are equally likely.
 
     >>> KHop(k=1).explain("s0 s2 s1 s0")
     'none none none s2'

@@ -22,8 +22,8 @@ class FlipFlopLanguage(Task):
 
     `w` writes its bit, `i` says that its bit is to be ignored, and after `r` comes the bit that was written last: this
     is the question, asked at every `r`. The first instruction is `w` and the last is `r`; the others are `i` with
-    probability `ignore`, and else `w` or `r` alike. Bits after `w` and `i` are fair coins. Beside longer inputs there are
-    test bins with fewer instructions that matter (sparse, ignore = 0.98) and with more (dense, ignore = 0.1).
+    probability `ignore`, and else `w` or `r` alike. Bits after `w` and `i` are fair coins. Beside longer inputs, there
+    are test bins with fewer instructions that matter (sparse, ignore = 0.98) and with more (dense, ignore = 0.1).
 
     >>> FlipFlopLanguage().explain("w1i0r1w0r0")
     '....1...0.'
@@ -66,7 +66,7 @@ class FlipFlopLanguage(Task):
         return torch.stack([instruction + 1, bits + 4], dim=2).flatten(1)[:, :width]
 
     def log2_inputs(self, length: int) -> float:
-        """Of the inputs whose instructions all are `i`, or all `w` if there is no `i`, between the first and the last."""
+        """Of the inputs with `i` alone between the first and the last instruction, or of all if `i` never occurs."""
         between = length // 2 - 2
         if self.ignore == 0:  # all strings of w and r with a bit after each w
             return 1 + between * math.log2(3)
