@@ -143,8 +143,8 @@ CASES |= {
 
 def names(task: Task, row: Tensor) -> naive.Word:
     """The symbols of a row of tokens, up to its first padding."""
-    tokens = row.tolist()
-    return [task.symbols[token - 1] for token in tokens[: (*tokens, 0).index(0)]]
+    tokens, symbols = row.tolist(), task.symbols
+    return [symbols[token - 1] for token in tokens[: (*tokens, 0).index(0)]]
 
 
 def naive_targets(case: Case, inputs: Tensor) -> list[list[int]]:

@@ -145,7 +145,7 @@ def machines(draw: st.DrawFn) -> list[list[int]]:
 def test_properties_are_those_of_the_definitions(moves: list[list[int]], accept: set[int]):
     count = len(moves)
     table, accepting = tuple(map(tuple, moves)), tuple(sorted(accept & set(range(count)) or {0}))
-    task = named_task("dfa", alphabet="xy"[: len(moves[0])], table=table, accept=accepting)
+    task: Any = named_task("dfa", alphabet="xy"[: len(moves[0])], table=table, accept=accepting)
     found = algebra_of(task)
     assert found is not None
     smallest = minimal(task.machine)

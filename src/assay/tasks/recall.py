@@ -177,7 +177,7 @@ class MultiQueryRecall(Bindings):
     def _enough_keys(self) -> MultiQueryRecall:
         if self.pairs_bound > self.keys:
             raise ValueError(
-                f"multi-query-recall: {self.pairs_bound} pairs need as many keys, and a vocabulary of "
+                f"{self.kind}: {self.pairs_bound} pairs need as many keys, and a vocabulary of "
                 f"{self.vocabulary} has {self.keys}"
             )
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Annotated, ClassVar, NamedTuple
 
 import torch
@@ -19,10 +20,10 @@ BLANK = "_"
 
 
 class Result(NamedTuple):
-    """What a string is transformed to: answers (arbitrary from `count` on), and from where the string is malformed."""
+    """What a string is transformed to: answers (arbitrary from `length` on), and from where the string is malformed."""
 
     answers: Int[Tensor, "rows time"]
-    count: Int[Tensor, "rows 1"]
+    length: Int[Tensor, "rows 1"]
     malformed: Bool[Tensor, "rows time"] | None = None
 
 
@@ -62,7 +63,7 @@ class Transduction(Task):
         result = self.transform(inputs.where(time < first, 0), first)
         number = time - first
         answers = result.answers.gather(1, number.clamp(min=0))
-        answers = torch.where((number >= 0) & (number < result.count), answers, IGNORE)
+        answers = torch.where((number >= 0) & (number < result.length), answers, IGNORE)
         wrong = (inputs != blank) & inside & (number > 0)
         if result.malformed is not None:
             wrong |= result.malformed & inside
@@ -227,11 +228,12 @@ class SelectiveCopying(Transduction):
         count, probes = self.tokens, []
         drawn = (Rng.seeded(0, "probes").integers(count, self.alphabet) + 1).tolist()
         contents = [drawn, *([2 if i == place else 1 for i in range(count)] for place in (0, count - 1))]
-        for name, place_of in (
-            ("at the start", lambda i, size: i),
-            ("at the end", lambda i, size: size - count + i),
-            ("far apart", lambda i, size: i * (size - 1) // max(1, count - 1)),
-        ):
+        places: dict[str, Callable[[int, int], int]] = {
+            "at the start": lambda i, size: i,
+            "at the end": lambda i, size: size - count + i,
+            "far apart": lambda i, size: i * (size - 1) // max(1, count - 1),
+        }
+        for name, place_of in places.items():
             rows = []
             for size in sorted({self.size(self.lengths(trained[0], longest)[i]) for i in (0, -1)}):
                 for symbols in contents:
