@@ -227,7 +227,8 @@ def test_predictions_follow_from_the_algebra():
         assert row[SOFTMAX] == "no"
         assert {row[i] for i in (PRODUCT, RWKV, PD, RNN)} == {"yes"}
     assert answers("tomita", grammar=7)[SOFTMAX] == "yes"
-    assert answers("tomita", grammar=5)[REAL] == "open"
+    assert answers("tomita", grammar=5)[REAL] == "yes", "the parity of the 0s and that of the 1s"
+    assert answers("cyclic", n=4)[REAL] == "open"
 
 
 def test_layers_are_the_abelian_steps_of_a_group():

@@ -18,9 +18,9 @@ from assay.tasks.task import DEAD, Bin, Task, columns, doubling_bins, symbols_na
 
 
 class Copy(EqualityNcp):
-    """x # x over few symbols, which come again and again: from # on, the answer is the next symbol.
+    """x # x over few symbols, which come again and again (Zhou et al. 2024): from # on, the answer is the next symbol.
 
-    The last symbols read do not say where in x the copy has arrived: that needs positions (Zhou et al. 2024).
+    The last symbols that were read do not say where in x the copy has arrived.
 
     >>> Copy().explain("0010#0010")
     '....0010.'
