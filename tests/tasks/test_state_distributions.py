@@ -109,6 +109,9 @@ def test_probes_of_a_task_that_asks_at_the_end_end_with_a_question():
     assert probes
     for probe in probes:
         assert (task.solve(probe.inputs) >= 0).any(1).all()
+    lassos = named_task("parity", questions="at the end").probes((2, 50), 100)[0].inputs
+    lengths = {int(length) for length in (lassos > 0).sum(1)}
+    assert lengths == {100, 50, 25, 12, 6, 3, 1}
 
 
 def test_dihedral_symmetries_are_uniform():

@@ -1,4 +1,4 @@
-"""Results of a computation on a string, asked for symbol by symbol: operations on a stack, and binary addition."""
+"""The result of a computation on a string, symbol by symbol: operations on a stack, and binary addition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from assay.tasks.transductions import Result, Transduction
 
 
 class StackManipulation(Transduction):
-    """A stack of bits from the bottom to the top, then what is done to it; asked is the stack from the top down.
+    """A stack of bits from the bottom to the top, then operations on it; the answers are the stack from the top down.
 
     `a` pushes 0, `b` pushes 1, `-` pops (an empty stack stays empty). After the last bit the answer is the end, `T`;
     then there are no more questions. From Delétang et al. 2023: the first part has a uniform size, actions are uniform.
@@ -71,7 +71,7 @@ class StackManipulation(Transduction):
 
 
 class BinaryAddition(Transduction):
-    """a + b in binary, the lowest bit first; asked is the sum without leading zeros, then the end, `T`.
+    """a + b in binary, the lowest bit first; the answers are the sum without leading zeros, then the end, `T`.
 
     From Delétang et al. 2023. The place of + is uniform, and so are the bits; a number may have zeros in front.
 

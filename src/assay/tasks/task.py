@@ -293,7 +293,10 @@ class PrefixTask(Task):
         return self.lasso_probes(longest) + self.run_probes(trained[1], longest)
 
     def _probe(self, name: str, rows: Int[Tensor, "rows time"]) -> list[Probe]:
-        if self.questions == "at the end":  # an input ends where it has an answer
+        if self.questions == "at the end":
+            # Beginnings of every order of length, each as far as its last answer.
+            lengths = [rows.shape[1] >> i for i in range(rows.shape[1].bit_length())]
+            rows = torch.cat([rows.masked_fill(columns(rows) >= length, PAD) for length in lengths])
             ends = ((self.answer(rows) != IGNORE) & unpadded(rows)).long() * (columns(rows) + 1)
             end = ends.amax(1, keepdim=True)
             rows = rows.masked_fill(columns(rows) >= end, PAD)[end[:, 0] > 0]

@@ -1,4 +1,4 @@
-"""From a string to another string, which is asked for after the whole first one: reversed, sorted, copied in part."""
+"""From a string to another string, which is the answer after the whole first one: reversed, sorted, copied in part."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class BucketSort(LetterTransduction):
 
 
 class SelectiveCopying(Transduction):
-    """Symbols at random places among dots; asked are the symbols without the dots (Gu and Dao 2023).
+    """Symbols at random places among dots; the answers are the symbols without the dots (Gu and Dao 2023).
 
     The places are uniform. (The code of Poli et al. 2024 draws them from a generator without a seed.)
 
