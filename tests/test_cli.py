@@ -20,11 +20,12 @@ from typer.testing import CliRunner, Result
 from assay import spec
 from assay.analysis.cells import cells
 from assay.cli import app, main
-from assay.description import Description
+from assay.description import BadInput, Description
 from assay.models import SKELETON_OPTIONS
 from assay.models.options import OPTIONS as MODEL_OPTIONS
 from assay.models.registry import MODELS
 from assay.store import Store
+from assay.studies import study_named
 from assay.tasks import TASKS, task_class
 from assay.terminal import print_cells
 from assay.theory.registry import CLAIMS
@@ -103,6 +104,42 @@ def test_show_explains_tasks_and_models():
     assert "validate_every = 100" in training
     assert "lengths = the task's own" in training
     assert "rows = 256" in CliRunner().invoke(app, ["show", "testing"]).output
+
+
+def test_show_has_the_algebra_of_a_regular_task():
+    shown = CliRunner().invoke(app, ["show", "s3"], env={"COLUMNS": "100"}).output
+    assert "syntactic monoid     6 elements, a group" in shown
+    assert "one of 6 elements (not commutative, solvable in 2 Abelian steps, dihedral)" in shown
+    assert "Shakerinava et al. 2026" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    given = CliRunner().invoke(app, ["show", "regex", "--set", "task.pattern=(aa)*", "--json"])
+    data = json.loads(given.output)
+    assert (data["task"]["pattern"], data["algebra"]["elements"], data["algebra"]["group"]) == ("(aa)*", 2, True)
+    assert data["theory"][0]["answer"] == "no"
+    assert data["options"]["pattern"]["default"] == "required"
+    assert "algebra:" not in CliRunner().invoke(app, ["show", "majority"]).output
+    large = CliRunner().invoke(app, ["show", "cyclic", "--set", "task.n=1024"], env={"COLUMNS": "200"}).output
+    assert "not computed cyclic: the algebra of an automaton with 1,024 states" in large
+
+
+def test_show_as_json():
+    model, study = (json.loads(CliRunner().invoke(app, ["show", name, "--json"]).output) for name in ("lstm", "quick"))
+    assert "width" in model["options"]
+    assert study["runs"] == len(study_named("quick").runs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["lstm", "--set", "task.n=3"], "--set is for tasks, and 'lstm' is none"),
+        (["cyclic", "--set", "model.width=3"], "--set model: `assay show` takes options of a task, as task.n=5"),
+        (["cyclic", "--set", "task.m=3"], "cyclic has no field 'm'"),
+    ],
+)
+def test_show_refuses_options_that_no_task_has(arguments: list[str], said: str):
+    result = CliRunner().invoke(app, ["show", *arguments])
+    assert isinstance(result.exception, BadInput)
+    assert str(result.exception).startswith(said)
 
 
 def test_every_option_has_one_line():

@@ -133,7 +133,10 @@ class RunSpec(Description):
         self.task.lengths(*self.training.lengths)
         bins = (*self.training.validation, *self.testing.bins)
         for bin_ in bins:
-            self.task.lengths(bin_.low, bin_.high)
+            changed = self.task.in_bin(bin_)
+            if (changed.symbols, changed.answers) != (self.task.symbols, self.task.answers):
+                raise ValueError(f"{bin_.name}: its options change the symbols or answers of {self.task.kind}")
+            changed.lengths(bin_.low, bin_.high)
         self.model.check_length(self.longest)
         every, each = self.training.validate_every, self.testing.watch_every
         if "watched" in self.testing.states and every % each:

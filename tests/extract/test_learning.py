@@ -10,13 +10,14 @@ from hypothesis import example, given
 
 from assay.description import BadInput
 from assay.extract.learning import learn_automaton
-from assay.extract.machines import difference, minimal
+from assay.extract.machines import difference
 from assay.extract.network import Network
 from assay.extract.questions import Questions
 from assay.extract.wp_method import WpOracle, moore
 from assay.lab.evaluate import predict
 from assay.tasks import named_task
 from assay.tasks.automaton import Dfa, Machine, Regex
+from assay.tasks.minimal import minimal
 from assay.tasks.regular import Parity
 from assay.tasks.task import IGNORE
 from assay.theory.constructions.automata import DfaRnn

@@ -8,10 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.extract.machines import difference, minimal, outside_state
+from assay.extract.machines import difference, outside_state
 from assay.extract.questions import Questions
 from assay.tasks import example_task, named_task
 from assay.tasks.automaton import Dfa, Machine
+from assay.tasks.minimal import minimal
 from assay.tasks.probes import rows_of
 from assay.tasks.task import IGNORE
 

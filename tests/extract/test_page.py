@@ -14,7 +14,6 @@ import torch
 from assay.description import BadInput
 from assay.extract.graphs import graph_of, programs_graph
 from assay.extract.learning import learn_automaton
-from assay.extract.machines import minimal
 from assay.extract.page import own_task, run_command
 from assay.extract.picture import Graph, draw, png
 from assay.extract.questions import Questions
@@ -23,6 +22,7 @@ from assay.spec import run_spec
 from assay.store import Store
 from assay.tasks import named_task
 from assay.tasks.automaton import Machine, Regex
+from assay.tasks.minimal import minimal
 from assay.tasks.regular import FlipFlop, Parity
 from assay.tasks.words import tokens_of
 from assay.theory.constructions.parity import SrwmParity

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from assay.description import BadInput
 from assay.lab.data import TrainingData, held_out
 from assay.lab.splits import TEST, VALIDATE, content_hash, part_of
 from assay.spec import RunSpec, run_spec
@@ -135,3 +136,29 @@ def test_the_content_hash_does_not_see_padding():
     tokens = torch.tensor([[1, 2, 1, 0, 0]])
     assert content_hash(tokens) == content_hash(tokens[:, :3])
     assert content_hash(tokens) != content_hash(torch.tensor([[1, 1, 2]]))
+
+
+def test_a_bin_with_options_is_drawn_by_the_task_with_these_options():
+    """The sparse and the dense test of flip-flop language modelling; nothing of them is trained on."""
+    task = named_task("flip-flop-language")
+    spec = run_spec(task, "lstm", training={"lengths": [64, 64], "batch": 64})
+    shares = {}
+    for bin_ in spec.testing.bins:
+        test = held_out(task, bin_, (64, 64), 64, "test", CPU)
+        instructions = test.batch.inputs[:, 2:-2:2]
+        shares[bin_.name] = float((instructions == 3).sum() / (instructions > 0).sum())
+        assert (part_of(test.batch.inputs) == TEST).all()
+    assert list(shares) == ["Bin0", "Sparse", "Dense", "Bin1"]
+    assert [shares[name] for name in ("Bin0", "Sparse", "Dense")] == pytest.approx([0.8, 0.98, 0.1], abs=0.03)
+    assert RunSpec(**spec.plain()).digest == spec.digest
+
+
+def test_options_of_a_bin_must_fit_the_task():
+    def spec(**options: bool | int | float | str) -> RunSpec:
+        bin_ = Bin(name="Bin0", low=3, high=9, options=tuple(options.items()))
+        return run_spec("cyclic", "lstm", testing={"bins": (bin_,)})
+
+    with pytest.raises(BadInput, match=r"^Bin0: its options change the symbols or answers of cyclic$"):
+        spec(n=4)
+    with pytest.raises(BadInput, match=r"^cyclic has no field 'ignore'"):
+        spec(ignore=0.1)

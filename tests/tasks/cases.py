@@ -34,6 +34,11 @@ class Case:
     ends: frozenset[str] | None = None
 
 
+def only_the_last(oracle: Oracle) -> Oracle:
+    """The oracle of the same task with `questions` at the end."""
+    return lambda word: [None] * (len(word) - 1) + oracle(word)[-1:]
+
+
 def case(name: str, oracle: Oracle, ends: set[str] | None = None, **options: Any) -> Case:
     return Case(named_task(name, **options), oracle, frozenset(ends) if ends else None)
 
@@ -54,6 +59,12 @@ QUATERNIONS = tuple(  # ±1, ±i, ±j, ±k as 2 * axis + (1 where negative)
     for a in range(8)
 )
 
+AT_THE_END: dict[str, Oracle] = {
+    "parity": naive.parity,
+    "s3": naive.permutations,
+    "modular-arithmetic": partial(naive.modular_arithmetic, n=5),
+    "cycle-navigation": naive.cycle_navigation,
+}
 # A task that is in none of these lines is compared with the naive oracle of its name, with its default options.
 CASES: dict[str, Case] = {
     "parity": case("parity", naive.parity, {"1"}),
@@ -89,8 +100,38 @@ CASES: dict[str, Case] = {
     "modular-arithmetic": case("modular-arithmetic", partial(naive.modular_arithmetic, n=5)),
     "modular-arithmetic n=2": case("modular-arithmetic", partial(naive.modular_arithmetic, n=2), n=2),
     "modular-arithmetic n=10": case("modular-arithmetic", partial(naive.modular_arithmetic, n=10), n=10),
+    "modular-arithmetic-brackets multiply": case(
+        "modular-arithmetic-brackets",
+        partial(naive.modular_arithmetic_brackets, n=3, operators="+*-"),
+        n=3,
+        multiply=True,
+    ),
+    "copy alphabet=3": case("copy", naive.copy, alphabet=3),
+    "unique-copy": case("unique-copy", naive.unique_copy, alphabet=12),
+    "missing-duplicate alphabet=3": case("missing-duplicate", naive.missing_duplicate, alphabet=3),
+    "reverse alphabet=3": case("reverse", naive.reverse, alphabet=3),
+    "selective-copying": case("selective-copying", naive.selective_copying, alphabet=4, tokens=3),
+    "forgetting-recall": case("forgetting-recall", naive.forgetting_recall, vocabulary=8, pairs_bound=3, updates=2),
+    "compositional-recall": case("compositional-recall", naive.compositional_recall, vocabulary=9, pairs_bound=1),
+    "compositional-recall of 4": case(
+        "compositional-recall", naive.compositional_recall, vocabulary=9, pairs_bound=4, power=1
+    ),
+    "noisy-recall": case("noisy-recall", naive.noisy_recall, vocabulary=52, noise_symbols=3, share=0.4),
+    "fuzzy-recall": case("fuzzy-recall", naive.fuzzy_recall, vocabulary=4),
+    "fuzzy-recall of 2 and 1": case(
+        "fuzzy-recall", partial(naive.fuzzy_recall, longest_key=2), vocabulary=4, key_tokens=2, value_tokens=1
+    ),
+    "k-hop": case("k-hop", naive.k_hop),
+    "k-hop k=3": case("k-hop", partial(naive.k_hop, k=3), k=3, alphabet=3),
+    "dihedral n=6": case("dihedral", partial(naive.dihedral, n=6), n=6),
+    "cycle-navigation n=2": case("cycle-navigation", partial(naive.cycle_navigation, n=2), n=2),
+    **{f"tomita {i}": case("tomita", partial(naive.tomita, grammar=i), grammar=i) for i in range(1, 8)},
     "dfa": case("dfa", partial(naive.dfa, **ODD_X), {"1"}, **ODD_X),
     "regex": case("regex", partial(naive.regex, tree=NO_BB), {"1"}, pattern=naive.pattern(NO_BB)),
+}
+CASES |= {
+    f"{name} at the end": case(name, only_the_last(oracle), questions="at the end")
+    for name, oracle in AT_THE_END.items()
 }
 REAL_VALUED = {name for name in TASKS.entries if example_task(name).features}
 CASES |= {
@@ -102,8 +143,8 @@ CASES |= {
 
 def names(task: Task, row: Tensor) -> naive.Word:
     """The symbols of a row of tokens, up to its first padding."""
-    tokens = row.tolist()
-    return [task.symbols[token - 1] for token in tokens[: (*tokens, 0).index(0)]]
+    tokens, symbols = row.tolist(), task.symbols
+    return [symbols[token - 1] for token in tokens[: (*tokens, 0).index(0)]]
 
 
 def naive_targets(case: Case, inputs: Tensor) -> list[list[int]]:

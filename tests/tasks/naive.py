@@ -6,7 +6,8 @@ Written from the definitions alone; speed does not matter here, only that each f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, pairwise
 from typing import Any
 
 Word = list[str]
@@ -53,6 +54,74 @@ def modular_arithmetic(word: Word, n: int) -> Answers:
         return None if re.fullmatch(r"(\d[-+*])*", text) else DEAD
 
     return [answer("".join(prefix)) for prefix in prefixes(word)]
+
+
+def modular_arithmetic_brackets(word: Word, n: int = 5, operators: str = "+-") -> Answers:
+    """Brackets without inner ones are replaced by their values, as <3>: a minus before that is no sign."""
+    operand = r"(?:-?\d|<\d>)"
+    text, shorter = "", "".join(word)
+    while text != shorter:
+        text = shorter
+        shorter = re.sub(
+            rf"\(({operand}(?:[{operators}]{operand})?)\)",
+            lambda match: f"<{eval(re.sub('[<>]', '', match[1])) % n}>",
+            text,
+        )
+    if not re.fullmatch(operand, text):
+        return only_at_the_end(word, DEAD) if word else []
+    return only_at_the_end(word, str(int(text.strip("<>")) % n))
+
+
+def flip_flop_language(word: Word) -> Answers:
+    def answer(text: str) -> str | None:
+        instructions, bits = text[::2], text[1::2]
+        if not text.startswith("w") or not set(instructions) <= set("wri") or not set(bits) <= set("01"):
+            return DEAD
+        memory = ""
+        for i, instruction in enumerate(instructions):
+            bit = bits[i : i + 1]
+            if instruction == "r":
+                if bit not in ("", memory):
+                    return DEAD
+                if not bit:
+                    return memory
+            elif instruction == "w":
+                memory = bit
+        return None
+
+    return [answer("".join(prefix)) for prefix in prefixes(word)]
+
+
+def even_pairs(word: Word) -> Answers:
+    pairs = [sum(a != b for a, b in pairwise(prefix)) for prefix in prefixes(word)]
+    return ["1" if count % 2 == 0 else "0" for count in pairs]
+
+
+def cycle_navigation(word: Word, n: int = 5) -> Answers:
+    return [str((prefix.count("+") - prefix.count("-")) % n) for prefix in prefixes(word)]
+
+
+def majority(word: Word) -> Answers:
+    return ["1" if prefix.count("1") > prefix.count("0") else "0" for prefix in prefixes(word)]
+
+
+def tomita(word: Word, grammar: int = 3) -> Answers:
+    def odd_runs(text: str) -> str:
+        return "".join(symbol for symbol, run in groupby(text) if len(list(run)) % 2)
+
+    def accepted(text: str) -> bool:
+        zeros, ones = text.count("0"), text.count("1")
+        return {
+            1: "0" not in text,
+            2: text == "10" * ones,
+            3: "0" not in odd_runs(text).lstrip("0"),
+            4: "000" not in text,
+            5: zeros % 2 == ones % 2 == 0,
+            6: (zeros - ones) % 3 == 0,
+            7: text.count("10") <= 1,
+        }[grammar]
+
+    return ["1" if accepted("".join(prefix)) else "0" for prefix in prefixes(word)]
 
 
 def dfa(word: Word, alphabet: str, table: Sequence[Sequence[int]], accept: Sequence[int]) -> Answers:
@@ -198,7 +267,7 @@ def bounded_dyck(word: Word, depth: int) -> Answers:
     return only_at_the_end(word, "1" if accepted() else "0") if word else []
 
 
-# -- lookup, equality, recall ----------------------------------------------------------------------------------
+# -- lookup, equality, copying ----------------------------------------------------------------------------------
 
 
 def index_lookup(word: Word) -> Answers:
@@ -245,6 +314,80 @@ def equality_ncp(word: Word) -> Answers:
     return said
 
 
+copy = unique_copy = equality_ncp
+
+
+def missing_duplicate(word: Word) -> Answers:
+    if not word:
+        return []
+    x, y = word[: len(word) // 2], word[len(word) // 2 :]
+    found = {
+        a: [*x, *y] for a in {*x, *y} - {"_"} if [b if b != "_" else a for b in x] == [b if b != "_" else a for b in y]
+    }
+    return only_at_the_end(word, next(iter(found)) if len(found) == 1 and word.count("_") == 1 else DEAD)
+
+
+# -- from string to string -------------------------------------------------------------------------------------
+
+
+def transduction(
+    word: Word, result: Callable[[Word], Word], proper: Callable[[Word], bool] = lambda _: True
+) -> Answers:
+    """The answers at the blanks behind a string; `proper` says whether a string before the blanks is well formed."""
+    said: Answers = []
+    for prefix in prefixes(word):
+        x, blanks = prefix, [s for s in prefix if s == "_"]
+        if blanks:
+            x = prefix[: prefix.index("_")]
+        if prefix != x + blanks or not proper(prefix):
+            said.append(DEAD)
+        else:
+            said.append(result(x)[len(blanks) - 1] if 0 < len(blanks) <= len(result(x)) else None)
+    return said
+
+
+def reverse(word: Word) -> Answers:
+    return transduction(word, lambda x: x[::-1])
+
+
+def odds_first(word: Word) -> Answers:
+    return transduction(word, lambda x: x[::2] + x[1::2])
+
+
+def bucket_sort(word: Word) -> Answers:
+    return transduction(word, sorted)
+
+
+def selective_copying(word: Word) -> Answers:
+    return transduction(word, lambda x: [symbol for symbol in x if symbol != "."])
+
+
+def stack_manipulation(word: Word) -> Answers:
+    def result(x: Word) -> Word:
+        stack: Word = []
+        for symbol in x:
+            if symbol == "-":
+                del stack[-1:]
+            else:
+                stack.append({"a": "0", "b": "1"}.get(symbol, symbol))
+        return [*stack[::-1], "T"]
+
+    return transduction(word, result, lambda prefix: bool(re.fullmatch("[01]*[ab-]*_*", "".join(prefix))))
+
+
+def binary_addition(word: Word) -> Answers:
+    def result(x: Word) -> Word:
+        total = sum(int(number[::-1], 2) for number in "".join(x).split("+"))
+        return [*f"{total:b}"[::-1], "T"]
+
+    return transduction(
+        word, result, lambda prefix: bool(re.fullmatch(r"[01]*|[01]+\+[01]*|[01]+\+[01]+_*", "".join(prefix)))
+    )
+
+
+# -- recall ----------------------------------------------------------------------------------------------------
+
+
 def bindings(word: Word) -> Answers:
     bound: dict[str, str] = {}
     said: Answers = []
@@ -252,6 +395,61 @@ def bindings(word: Word) -> Answers:
         said.append(bound.get(symbol))
         if t > 0 and word[t - 1].startswith("k") and symbol.startswith("v"):
             bound.setdefault(word[t - 1], symbol)
+    return said
+
+
+def forgetting_recall(word: Word) -> Answers:
+    bound: dict[str, str] = {}
+    said: Answers = []
+    for t, symbol in enumerate(word):
+        said.append(bound.get(symbol))
+        if t > 0 and word[t - 1].startswith("k") and symbol.startswith("v"):
+            bound[word[t - 1]] = symbol
+    return said
+
+
+def compositional_recall(word: Word) -> Answers:
+    bound: dict[tuple[str, str], str] = {}
+    said: Answers = []
+    for a, b, c in zip(["", "", *word], ["", *word], word, strict=False):
+        said.append(bound.get((b, c)))
+        if (a[:1], b[:1], c[:1]) == ("a", "b", "v"):
+            bound.setdefault((a, b), c)
+    return said
+
+
+def noisy_recall(word: Word) -> Answers:
+    answers = iter(bindings([symbol for symbol in word if symbol[0] != "x"]))
+    return [None if symbol[0] == "x" else next(answers) for symbol in word]
+
+
+def fuzzy_recall(word: Word, longest_key: int = 3) -> Answers:
+    def answer(prefix: Word) -> str | None:
+        runs = [(kind, tuple(run)) for kind, run in groupby(prefix, key=lambda symbol: symbol[0])]
+        bound: dict[tuple[str, ...], tuple[str, ...]] = {}
+        for (kind, key), (other, value) in pairwise(runs[:-1]):
+            if kind == "k" and other == "v" and len(key) <= longest_key:
+                bound.setdefault(key, value)
+        (_, before), (kind, read) = [("", ()), *runs][-2:]
+        if kind == "k":
+            return bound[read][0] if read in bound else None
+        value = bound.get(before, ())
+        return value[len(read)] if kind == "v" and value[: len(read)] == read and len(value) > len(read) else None
+
+    return [answer(prefix) for prefix in prefixes(word)]
+
+
+def k_hop(word: Word, k: int = 2) -> Answers:
+    def behind(place: int | None) -> int | None:
+        earlier = [] if place is None else [j for j in range(place) if word[j] == word[place]]
+        return earlier[-1] + 1 if earlier else None
+
+    said: Answers = []
+    for t in range(len(word)):
+        place: int | None = t
+        for _ in range(k):
+            place = behind(place)
+        said.append("none" if place is None else word[place])
     return said
 
 
@@ -281,6 +479,24 @@ def permutations(word: Word) -> Answers:
         for permutation in prefix:
             images = [permutation[int(image)] for image in images]
         said.append("".join(images))
+    return said
+
+
+s4 = a4_z5 = permutations
+
+
+def dihedral(word: Word, n: int = 5) -> Answers:
+    """Where the corners 0 and 1 of the polygon are sent, which determines the symmetry."""
+
+    def image(corner: int, symbol: str) -> int:
+        k = int(symbol[1:])
+        return (corner + k if symbol[0] == "r" else k - corner) % n
+
+    said: Answers = []
+    zero, one = 0, 1
+    for symbol in word:
+        zero, one = image(zero, symbol), image(one, symbol)
+        said.append(f"r{zero}" if one == (zero + 1) % n else f"s{zero}")
     return said
 
 

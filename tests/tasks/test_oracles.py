@@ -14,6 +14,7 @@ from torch import Tensor
 from assay.description import BadInput
 from assay.rng import Rng
 from assay.tasks import TASKS, named_task
+from assay.tasks.equality import EqualityNcp
 from assay.tasks.neighbour import NearestNeighbour
 from assay.tasks.task import IGNORE, Task
 
@@ -113,7 +114,8 @@ ANSWERS_EVERYWHERE = [
     for name, case in CASES.items()
     if "dead" in case.task.answers
     and case.task.answer_positions == "everywhere"
-    and case.task.kind not in ("reset-dyck-1", "equality-ncp")  # a reset forgets; a complete copy has no question
+    and case.task.kind != "reset-dyck-1"  # a reset forgets
+    and not isinstance(case.task, EqualityNcp)  # a complete copy has no question
 ]
 
 

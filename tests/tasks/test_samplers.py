@@ -79,7 +79,7 @@ def test_drawn_strings_are_in_the_language(case: Case):
 
 @every_task
 def test_a_row_is_the_same_in_any_batch(task: Task):
-    lengths = of_every_length(task, 25).repeat(30)[:100]
+    lengths = of_every_length(task, 25).repeat(100)[:100]
     rng = Rng.seeded(3, "batch")
     many = task.inputs(lengths, rng.rows(100), width=25)
     assert torch.equal(task.inputs(lengths[:8], rng.rows(8), width=25), many[:8])
@@ -147,6 +147,17 @@ def test_a_length_fits_when_some_string_is_in_the_language(name: str):
         (named_task("nearest-neighbour"), [3, 5, 7, 9, 11, 13, 15, 17, 19]),
         (named_task("recall", vocabulary=12), [3, 5, 7, 9, 11]),
         (named_task("multi-query-recall", pairs_bound=3), [12, 14, 16, 18, 20]),
+        (named_task("flip-flop-language"), [4, 6, 8, 10, 12, 14, 16, 18, 20]),
+        (named_task("modular-arithmetic-brackets"), list(range(1, 21))),
+        (named_task("unique-copy", alphabet=5), [3, 5, 7, 9, 11]),
+        (named_task("missing-duplicate"), [2, 4, 6, 8, 10, 12, 14, 16, 18, 20]),
+        (named_task("reverse"), [2, 4, 6, 8, 10, 12, 14, 16, 18, 20]),
+        (named_task("stack-manipulation"), [3, 5, 7, 9, 11, 13, 15, 17, 19]),
+        (named_task("binary-addition"), [7, 9, 11, 13, 15, 17, 19]),
+        (named_task("selective-copying", tokens=8), [16, 17, 18, 19, 20]),
+        (named_task("forgetting-recall", pairs_bound=3, updates=1), [14, 16, 18, 20]),
+        (named_task("compositional-recall", pairs_bound=1), [6, 9, 12, 15, 18]),
+        (named_task("fuzzy-recall", key_tokens=2, value_tokens=2), [*range(7, 21)]),
         (named_task("s3"), list(range(1, 21))),
         (named_task("flip-flop"), list(range(1, 21))),
         (named_task("modular-arithmetic"), [1, 3, 5, 7, 9, 11, 13, 15, 17, 19]),

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from assay.description import BadInput
 from assay.extract.learned import Difference, Learned
-from assay.extract.machines import Word, minimal, named
+from assay.extract.machines import Word, named
 from assay.extract.network import AnswersOf, Limit, Network, OnProgress, shorten_wrong_word
 from assay.extract.questions import Questions, check_symbols
 from assay.extract.wp_method import WpOracle, moore
 from assay.rng import Rng
+from assay.tasks.minimal import minimal
 from assay.tasks.probes import rows_of
 from assay.tasks.task import Task
 from assay.tasks.words import readable

@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from assay.extract.machines import Word, minimal, named
+from assay.extract.machines import Word, named
 from assay.tasks.automaton import Machine
+from assay.tasks.minimal import minimal
 from assay.tasks.task import IGNORE, Task
 from assay.tasks.words import readable
 

@@ -7,9 +7,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from assay.description import BadInput
-from assay.extract.machines import Word, minimal
+from assay.extract.machines import Word
 from assay.rng import Rng
 from assay.tasks.automaton import Machine
+from assay.tasks.minimal import minimal
 from assay.tasks.task import DEAD, IGNORE, PAD, Task
 
 DRAWN = 512  # inputs that are drawn to see whether training shows dead prefixes

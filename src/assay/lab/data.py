@@ -142,6 +142,7 @@ def held_out(
     With `every_length`, at least one row of every length of the bin, and none of them is reserved for validation.
     Published strings have neither splits nor given lengths.
     """
+    task = task.in_bin(bin_)
     if task.is_published:
         drawn = _draw_published(task, bin_, trained, rows, split)
     else:
@@ -196,6 +197,7 @@ def held_out_shape(
     task: Task, bin_: Bin, trained: tuple[int, int], rows: int, split: Split, every_length: bool = False
 ) -> tuple[int, int]:
     """Rows and positions of a held-out set, without drawing it; of published strings there may be fewer rows."""
+    task = task.in_bin(bin_)
     if task.is_published:
         return rows, task.width(bin_.high)
     lengths = _lengths(task, bin_, trained, rows, split, every_length)

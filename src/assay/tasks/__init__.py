@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from assay.tasks.task import Task
 
 IRIE, SEPARATIONS, FIELD = "Irie 2023", "Bhattamishra 2024", "state tracking"
+CHOMSKY, LIU, BHATTAMISHRA = "Delétang 2023", "Liu 2023", "Bhattamishra 2020"
+LENGTHS, GU, ARORA, MAD = "Zhou 2024", "Gu 2023", "Arora 2023", "Poli 2024"
 
 TASKS = Registry(
     "task",
@@ -31,16 +33,49 @@ TASKS = Registry(
         "equality-one": Entry("equality:EqualityOne", "x # y: equal, or one symbol changed?", SEPARATIONS),
         "equality-ncp": Entry("equality:EqualityNcp", "x # x: predict the next symbol (copying)", SEPARATIONS),
         "disjointness": Entry("equality:Disjointness", "x # y: do two sets meet?", SEPARATIONS),
+        "copy": Entry("copying:Copy", "x # x over few symbols: predict the next symbol", LENGTHS),
+        "unique-copy": Entry("copying:UniqueCopy", "x # x without a repeated symbol: predict the next one", LENGTHS),
+        "missing-duplicate": Entry(
+            "copying:MissingDuplicate", "which symbol is missing in a string and its copy?", CHOMSKY
+        ),
+        "reverse": Entry("transductions:Reverse", "the string backwards", CHOMSKY),
+        "odds-first": Entry("transductions:OddsFirst", "every other symbol, then the others", CHOMSKY),
+        "bucket-sort": Entry("transductions:BucketSort", "the symbols in order", CHOMSKY),
+        "stack-manipulation": Entry("computations:StackManipulation", "a stack after pushes and pops", CHOMSKY),
+        "binary-addition": Entry("computations:BinaryAddition", "the sum of two binary numbers", CHOMSKY),
+        "selective-copying": Entry("transductions:SelectiveCopying", "the symbols without the dots between them", GU),
         "nearest-neighbour": Entry("neighbour:NearestNeighbour", "which label has the nearest point?", SEPARATIONS),
         "recall": Entry("recall:Recall", "the value bound to one key", SEPARATIONS),
         "multi-query-recall": Entry("recall:MultiQueryRecall", "MQAR: the value bound to every key", SEPARATIONS),
+        "forgetting-recall": Entry(
+            "recall_variants:ForgettingRecall", "MQAR: the last value bound to every key", ARORA
+        ),
+        "compositional-recall": Entry("recall_variants:CompositionalRecall", "MQAR with keys of two tokens", ARORA),
+        "noisy-recall": Entry("recall_variants:NoisyRecall", "the value bound to one key, among noise", MAD),
+        "fuzzy-recall": Entry("fuzzy_recall:FuzzyRecall", "recall with keys and values of several tokens", MAD),
+        "k-hop": Entry("recall_variants:KHop", "k hops, each to the symbol behind the last same one", "Sanford 2024"),
         "cyclic": Entry("groups:Cyclic", "Z_n: the sum modulo n", FIELD),
         "s3": Entry("groups:S3", "S_3: the product of permutations", FIELD),
         "s5": Entry("groups:S5", "S_5: the product of permutations", FIELD),
         "a5": Entry("groups:A5", "A_5: the product of even permutations", FIELD),
+        "s4": Entry("groups:S4", "S_4: the product of permutations", FIELD),
+        "a4-z5": Entry("groups:A4Z5", "A_4 x Z_5: the product in a solvable group of 60 elements", FIELD),
+        "dihedral": Entry("groups:Dihedral", "D_n: the product of rotations and reflections", FIELD),
         "group": Entry("groups:Group", "any group, from its multiplication table", FIELD),
         "modular-arithmetic": Entry("regular:ModularArithmetic", "the value of an expression modulo n", FIELD),
+        "modular-arithmetic-brackets": Entry(
+            "expressions:BracketArithmetic", "the value modulo n of an expression with brackets", CHOMSKY
+        ),
         "flip-flop": Entry("regular:FlipFlop", "one bit: set, reset, keep", FIELD),
+        "flip-flop-language": Entry(
+            "state_tracking:FlipFlopLanguage", "flip-flop language modelling: the bit that was written last", LIU
+        ),
+        "even-pairs": Entry("state_tracking:EvenPairs", "are the first and the last symbol equal?", CHOMSKY),
+        "cycle-navigation": Entry("state_tracking:CycleNavigation", "the place on a cycle", CHOMSKY),
+        "tomita": Entry(
+            "state_tracking:Tomita", "the languages of Tomita: is the prefix in the language?", BHATTAMISHRA
+        ),
+        "majority": Entry("state_tracking:Majority", "were there more 1s than 0s?", FIELD),
         "dfa": Entry("automaton:Dfa", "any finite automaton, from its table", FIELD),
         "regex": Entry("automaton:Regex", "any regular expression", FIELD),
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
-from itertools import permutations
+from itertools import permutations, product
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine
-from assay.tasks.task import FreeTask
+from assay.tasks.task import FreeTask, symbols_named
 
 Table = tuple[tuple[int, ...], ...]
 
@@ -96,6 +96,17 @@ class S3(PermutationGroup):
     elements: ClassVar[tuple[tuple[int, ...], ...]] = tuple(permutations(range(3)))
 
 
+class S4(PermutationGroup):
+    """S_4: the product of permutations of four objects; solvable, in three Abelian steps.
+
+    >>> S4().explain("1023 1230")
+    '1023 2130'
+    """
+
+    kind: ClassVar[str] = "s4"
+    elements: ClassVar[tuple[tuple[int, ...], ...]] = tuple(permutations(range(4)))
+
+
 class S5(PermutationGroup):
     """S_5: the product of permutations of five objects; not solvable, so complete for NC1.
 
@@ -116,6 +127,46 @@ class A5(PermutationGroup):
 
     kind: ClassVar[str] = "a5"
     elements: ClassVar[tuple[tuple[int, ...], ...]] = tuple(filter(even, permutations(range(5))))
+
+
+class A4Z5(PermutationGroup):
+    """A_4 x Z_5: as many elements as A_5, and solvable; objects 0 to 3 are permuted evenly, 4 to 8 are rotated.
+
+    >>> A4Z5().explain("120345678 012356784")
+    '120345678 120356784'
+    """
+
+    kind: ClassVar[str] = "a4-z5"
+    elements: ClassVar[tuple[tuple[int, ...], ...]] = tuple(
+        (*p, *(4 + (i + k) % 5 for i in range(5))) for p, k in product(filter(even, permutations(range(4))), range(5))
+    )
+
+
+class Dihedral(WordProblem):
+    """D_n: the symmetries of a regular polygon with n corners, n rotations r0, r1, ... and n reflections s0, s1, ...
+
+    r_k sends corner x to x + k, s_k to k - x, modulo n; the left factor acts first.
+
+    >>> Dihedral(n=5).explain("r1 s0 r2 s3")
+    'r1 s4 s1 r2'
+    """
+
+    kind: ClassVar[str] = "dihedral"
+    n: Annotated[int, Field(ge=2, le=512, description="corners of the polygon; the group has 2 n elements")] = 5
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return symbols_named("r", self.n) + symbols_named("s", self.n)
+
+    @cached_property
+    def product(self) -> Table:
+        """The number of the left factor changes its sign if the right factor is a reflection."""
+
+        def product_of(a: int, b: int) -> int:
+            sign = -1 if b >= self.n else 1
+            return (b + sign * a) % self.n + self.n * ((a >= self.n) != (b >= self.n))
+
+        return tuple(tuple(product_of(a, b) for b in range(2 * self.n)) for a in range(2 * self.n))
 
 
 class Group(WordProblem):

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Annotated, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
@@ -20,6 +20,7 @@ class Bindings(Task):
     """A key is bound to the value after its first occurrence with one. A later occurrence of it is a query."""
 
     vocabulary: Annotated[int, Field(ge=4, multiple_of=2, description="number of symbols; half are keys, half values")]
+    latest: ClassVar[bool] = False  # whether a key's last binding counts, not its first
 
     @property
     def keys(self) -> int:
@@ -34,18 +35,10 @@ class Bindings(Task):
         return symbols_named("v", self.keys)
 
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
-        time = inputs.shape[1]
         key = torch.where(inputs <= self.keys, inputs, 0)
         follower = torch.nn.functional.pad(inputs[:, 1:], (0, 1))
-        binds = (key > 0) & (follower > self.keys)
-        # Sorted by key, then by whether it binds, then by position, a key's first binding is the first of its group.
-        rank, order = ((2 * key + (~binds).long()) * time + columns(inputs)).sort(dim=1)
-        group = rank // (2 * time)
-        begins = torch.nn.functional.pad(group[:, 1:] != group[:, :-1], (1, 0), value=True)
-        head = order.gather(1, torch.where(begins, columns(inputs), 0).cummax(1).values)
-        bound_at = torch.zeros_like(order).scatter(1, order, head)
-        is_query = (key > 0) & binds.gather(1, bound_at) & (bound_at < columns(inputs))
-        return torch.where(is_query, follower.gather(1, bound_at) - self.keys - 1, IGNORE)
+        bound = bound_at(key, (key > 0) & (follower > self.keys), latest=self.latest)
+        return torch.where(bound >= 0, follower.gather(1, bound.clamp(min=0)) - self.keys - 1, IGNORE)
 
     def log2_pairs(self, count: int) -> float:
         """The logarithm of the number of ways to bind `count` keys."""
@@ -57,6 +50,30 @@ class Bindings(Task):
         keys = distinct(count, self.keys, rng.child("keys")) + 1
         values = rng.child("values").integers(count, self.keys) + 1 + self.keys
         return torch.stack([keys, values], dim=2).flatten(1)
+
+
+def bound_at(
+    keys: Int[Tensor, "rows time"], binds: Bool[Tensor, "rows time"], latest: bool = False
+) -> Int[Tensor, "rows time"]:
+    """The position at which each position's key was bound first (or last) before it; -1 if it was not.
+
+    >>> bound_at(torch.tensor([[5, 5, 7, 5]]), torch.tensor([[True, True, False, True]]), latest=True).tolist()
+    [[-1, 0, -1, 1]]
+    """
+    ordered, order = keys.sort(dim=1, stable=True)
+    place, binding = columns(keys), binds.gather(1, order)
+    begins = torch.nn.functional.pad(ordered[:, 1:] != ordered[:, :-1], (1, 0), value=True)
+    group = torch.where(begins, place, 0).cummax(1).values
+
+    def last_before(flags: Bool[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
+        flagged = torch.nn.functional.pad(torch.where(flags, place, -1)[:, :-1], (1, 0), value=-1)
+        last = flagged.cummax(1).values
+        return torch.where(last >= group, last, -1)
+
+    found = last_before(binding)
+    if not latest:
+        found = last_before(binding & (found < 0))
+    return torch.zeros_like(order).scatter(1, order, order.gather(1, found.clamp(min=0)).where(found >= 0, -1))
 
 
 def distinct(count: int, high: int, rng: Rng) -> Int[Tensor, "rows count"]:
@@ -138,51 +155,67 @@ class MultiQueryRecall(Bindings):
         float, Field(gt=0, description="a query comes after a gap of n slots with weight n^(power - 1)")
     ] = 0.01
 
+    query_tokens: ClassVar[int] = 1
+
+    @property
+    def context_tokens(self) -> int:
+        """The length of the part in which keys are bound."""
+        return 2 * self.pairs_bound
+
+    def context(self, rng: Rng) -> tuple[Int[Tensor, "rows context"], Int[Tensor, "rows pairs query"]]:
+        """The part in which keys are bound, and the tokens of each query."""
+        pairs = self.pairs(self.pairs_bound, rng)
+        return pairs, pairs[:, ::2, None]
+
     @property
     def train_lengths(self) -> tuple[int, int]:  # type: ignore[override]
-        length = max(64, 4 * self.pairs_bound)
+        slots = max(self.pairs_bound, -(-(64 - self.context_tokens) // (self.query_tokens + 1)))
+        length = self.context_tokens + slots * (self.query_tokens + 1)
         return length, length
 
     @model_validator(mode="after")
     def _enough_keys(self) -> MultiQueryRecall:
         if self.pairs_bound > self.keys:
             raise ValueError(
-                f"multi-query-recall: {self.pairs_bound} pairs need as many keys, and a vocabulary of "
+                f"{self.kind}: {self.pairs_bound} pairs need as many keys, and a vocabulary of "
                 f"{self.vocabulary} has {self.keys}"
             )
         return self
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
-        context = 2 * self.pairs_bound
-        pairs = self.pairs(self.pairs_bound, rng)
-        noise = rng.child("noise").integers(max(width - context, 0), self.vocabulary) + 1
-        slots = max(width - context, 0) // 2
+        context, queries = self.context(rng)
+        begin, size = context.shape[1], self.query_tokens + 1
+        noise = rng.child("noise").integers(max(width - begin, 0), self.vocabulary) + 1
+        slots = max(width - begin, 0) // size
         # Sorting exponential times with these rates gives weighted draws without replacement.
         rates = _power_law(slots, self.power, lengths.device)
         clocks = -torch.log1p(-rng.child("gaps").uniform(slots)) / rates
-        open_slots = torch.arange(slots, device=lengths.device) < ((lengths - context) // 2)[:, None]
+        open_slots = torch.arange(slots, device=lengths.device) < ((lengths - begin) // size)[:, None]
         chosen = clocks.where(open_slots, torch.inf).argsort(dim=1, stable=True)[:, : self.pairs_bound]
-        return torch.cat([pairs, noise.scatter(1, 2 * chosen, pairs[:, ::2])], dim=1)
+        for i in range(self.query_tokens):
+            noise.scatter_(1, size * chosen + i, queries[:, :, i])
+        return torch.cat([context, noise], dim=1)
 
     def log2_inputs(self, length: int) -> float:
         return self.log2_pairs(self.pairs_bound)
 
     def fits(self, length: int) -> bool:
-        return length % 2 == 0 and length >= 4 * self.pairs_bound
+        slots, rest = divmod(length - self.context_tokens, self.query_tokens + 1)
+        return slots >= self.pairs_bound and rest == 0
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
-        """All queries as early or as late as possible, in either order; and one key asked at every second position."""
+        """All queries as early or as late as possible, in either order; and one key asked in every slot."""
         early, late, repeated = [], [], []
-        pairs = self.pairs(self.pairs_bound, Rng.seeded(0, "probes").rows(1))[0].tolist()
-        keys, noise = pairs[::2], self.keys + 1  # a value: no query
+        context, keys = (x[0].tolist() for x in self.context(Rng.seeded(0, "probes").rows(1)))
+        noise = len(self.symbols) - len(self.answers) + 1  # a value: no query
         for length in sorted({self.lengths(trained[0], longest)[i] for i in (0, -1)}):
-            free = (length - len(pairs)) // 2
+            free = (length - len(context)) // (self.query_tokens + 1)
             for order in (keys, keys[::-1]):
-                queries = [token for key in order for token in (key, noise)]
-                gap = [noise] * (2 * free - len(queries))
-                early.append([*pairs, *queries, *gap])
-                late.append([*pairs, *gap, *queries])
-            repeated += [[*pairs, *[key, noise] * free] for key in (keys[0], keys[-1])]
+                queries = [token for key in order for token in (*key, noise)]
+                gap = [noise] * (length - len(context) - len(queries))
+                early.append([*context, *queries, *gap])
+                late.append([*context, *gap, *queries])
+            repeated += [[*context, *[*key, noise] * free] for key in (keys[0], keys[-1])]
         named = {"early queries": early, "late queries": late, "repeated keys": repeated}
         return [Probe(name, rows_of(rows)) for name, rows in named.items()]
 

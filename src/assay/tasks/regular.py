@@ -1,4 +1,4 @@
-"""The regular languages of Irie et al. 2023 and other small automata of state tracking."""
+"""The regular languages of Irie et al. 2023, flip-flop, and arithmetic without brackets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine, RegularTask, Walks
-from assay.tasks.task import DEAD, IGNORE, Bin, FreeTask, Task
+from assay.tasks.task import DEAD, IGNORE, Bin, FreeTask, PrefixTask
 
 
 class Parity(FreeTask, RegularTask):
@@ -27,6 +27,11 @@ class Parity(FreeTask, RegularTask):
     symbols: ClassVar[tuple[str, ...]] = ("0", "1")
     moves: ClassVar[tuple[tuple[int, ...], ...]] = ((0, 1), (1, 0))
     accepting: ClassVar[tuple[int, ...]] = (0,)
+
+    def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
+        if self.questions == "at the end":  # the words of the language would all have the same answer
+            return rng.integers(width, 2).add_(1)
+        return super().draw(lengths, rng, width)
 
 
 class Periodic(RegularTask):
@@ -88,7 +93,7 @@ class FlipFlop(FreeTask):
         return rng.integers(width, 10).clamp_(max=2).add_(1)
 
 
-class ModularArithmetic(Task):
+class ModularArithmetic(PrefixTask):
     """The value modulo n of an expression over + - * with the usual precedence, after every number.
 
     Digits and operators alternate; every well-formed expression of a length is equally likely.

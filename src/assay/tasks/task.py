@@ -80,12 +80,17 @@ class Shape(NamedTuple):
 
 
 class Bin(Description):
-    """A named range of input lengths, both ends included."""
+    """A named range of input lengths, both ends included.
+
+    With `options`, its inputs are drawn by the task with these options changed; symbols and answers stay the same.
+    """
 
     kind: ClassVar[str] = "bin"
+    added: ClassVar[tuple[str, ...]] = ("options",)
     name: str
     low: Length
     high: Length
+    options: tuple[tuple[str, bool | int | float | str], ...] = ()
 
     @model_validator(mode="after")
     def _in_order(self) -> Bin:
@@ -225,6 +230,10 @@ class Task(Description, ABC):
         """The test bins for training on lengths low to high: Bin0 has these lengths, the others longer ones."""
         return doubling_bins(low, high)
 
+    def in_bin(self, bin_: Bin) -> Task:
+        """The task with the options of a bin, by which the bin's inputs are drawn."""
+        return type(self)(**{**self.plain(), **dict(bin_.options)}) if bin_.options else self
+
     def log2_inputs(self, length: int) -> float:
         """The logarithm of the number of inputs of this length, or of those with the rarer label; never too high.
 
@@ -317,13 +326,42 @@ class Task(Description, ABC):
         return ["!" if names[target] == DEAD else names[target] for target in targets]
 
 
-class FreeTask(Task):
+Questions = Literal["everywhere", "at the end"]
+
+
+class PrefixTask(Task):
+    """A task that answers every prefix, or the whole input alone."""
+
+    added: ClassVar[tuple[str, ...]] = ("questions",)
+    questions: Annotated[
+        Questions, Field(description="everywhere: every prefix has an answer; at the end: only the whole input")
+    ] = "everywhere"
+
+    @property
+    def answer_positions(self) -> Questions:  # type: ignore[override]
+        return self.questions
+
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        return self.lasso_probes(longest) + self.run_probes(trained[1], longest)
+
+    def _probe(self, name: str, rows: Int[Tensor, "rows time"]) -> list[Probe]:
+        if self.questions == "at the end":
+            # Beginnings of every order of length, each as far as its last answer.
+            lengths = [rows.shape[1] >> i for i in range(rows.shape[1].bit_length())]
+            rows = torch.cat([rows.masked_fill(columns(rows) >= length, PAD) for length in lengths])
+            ends = ((self.answer(rows) != IGNORE) & unpadded(rows)).long() * (columns(rows) + 1)
+            end = ends.amax(1, keepdim=True)
+            rows = rows.masked_fill(columns(rows) >= end, PAD)[end[:, 0] > 0]
+        return super()._probe(name, rows)
+
+
+class FreeTask(PrefixTask):
     """A task whose inputs are all strings over its symbols.
 
     With `runs`, training shows a memory what it must keep for long.
     """
 
-    added: ClassVar[tuple[str, ...]] = ("runs",)
+    added: ClassVar[tuple[str, ...]] = ("questions", "runs")
     runs: Annotated[
         float,
         Field(ge=0, le=1, description="the share of inputs in which a random stretch becomes a run of one symbol"),
