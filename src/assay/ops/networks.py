@@ -171,7 +171,7 @@ SLSTM = define(
         slstm_step,
         inputs={"a": "B H T 4D", "R": "G H 4D D", "h": "B H D", "c": "B H D", "n": "B H D"},
         outputs={"h": "B H T D", "c": "B H D", "n": "B H D"},
-        kernels={"cpu": 1},
+        kernels={"cpu": 1, "gpu": 2},
         bundles={"state": ("h", "c", "n")},
         by_group=("R",),
         usual={"H": 4, "D": 16},
@@ -213,8 +213,10 @@ M2RNN = define(
             "H": "B H K V",
         },
         outputs={"o": "B H T V", "H": "B H K V"},
-        kernels={"cpu": 1},
+        kernels={"cpu": 1, "gpu": 1},
         by_group=("W",),
+        widest={"gpu": 64},  # the matrices of larger heads do not fit on chip
+        bounded="KV",
         typical={"f": Tensor.sigmoid, "W": _contracting},
         usual={"H": 4, "K": 16, "V": 16},
     )
