@@ -69,6 +69,18 @@ def delta_rule(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, .
     return np.array(o), W
 
 
+def dplr(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (q, k, v, decay, a, b), S, o = x, s[0], []
+    for t in range(len(q)):
+        for m in range(k.shape[1]):
+            kept, A = np.diag(decay[t]) if m == 0 else np.eye(len(S)), np.zeros((len(S), len(S)))
+            for i, j in np.ndindex(*A.shape):
+                A[i, j] = kept[i, j] + b[t, m, i] * a[t, m, j]
+            S = A @ S + np.outer(k[t, m], v[t, m])
+        o.append([sum(S[i, j] * q[t, i] for i in range(len(S))) for j in range(S.shape[1])])
+    return np.array(o), S
+
+
 def recurrent_delta(x: list[Array], w: list[Array], s: list[Array], additive: bool = False) -> tuple[Array, ...]:
     (q, k, v, b), (R_q, R_k, R_v, r_b), (W, o), outputs = x, w, s, []
     for t in range(len(q)):
@@ -223,6 +235,7 @@ EQUATIONS: dict[str, Callable[..., tuple[Array, ...]]] = {
     "linear_attention": linear_attention,
     "retention": retention,
     "delta_rule": delta_rule,
+    "dplr": dplr,
     "recurrent_delta": recurrent_delta,
     "srwm": srwm,
     "elman": elman,
