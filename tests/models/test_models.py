@@ -47,6 +47,7 @@ def folded(model: Model, x: Tensor) -> tuple[Tensor, Any]:
 def test_options_are_all_covered():
     expected = {
         "transformer-positions=rotary",
+        "transformer-positions=alibi",
         "transformer-norm=none",
         "transformer-ff=0",
         "srwm-reading=after",
@@ -138,7 +139,7 @@ def test_real_valued_inputs(case: Case):
 # -- seeds ---------------------------------------------------------------------------------------------------------
 
 # Parameters with a deterministic initial value.
-FIXED = ("_norm.weight", "_norm.bias", ".A_log", ".log_decay", ".frequency")
+FIXED = ("_norm.weight", "_norm.bias", ".A_log", ".log_decay", ".frequency", ".state_weight")
 
 
 def drawn(model: Model) -> dict[str, Tensor]:
@@ -204,6 +205,37 @@ PARAMETERS = [
     ("transformer", {"positions": "learned", "longest": 50}, 100_483 + 50 * 64),
     ("transformer", {"positions": "rotary"}, 100_483),
     ("linear-transformer", {"norm": "none", "ff": 0}, around(64) + 2 * 4 * 64 * 64),
+    ("transformer", {"positions": "alibi"}, 100_483),
+    ("slstm", {}, around(64) + 2 * (4 * (64 * 64 + 64 * 16 + 64) + 4 * 64 + 64 + 4 * 64 + feed_forward(64))),
+    (
+        "slstm",
+        {"convolution": 0, "output": "plain"},
+        around(64) + 2 * (4 * (64 * 64 + 64 * 16 + 64) + 4 * 64 + feed_forward(64)),
+    ),
+    (
+        "m2rnn",
+        {},
+        around(64)
+        + 2 * (5 * 64 * 64 + 3 * 64 * 4 + 64 * 4 + 4 + 4 + 4 * 16 * 16 + 64 + 16 + 4 * 64 + feed_forward(64)),
+    ),
+    (
+        "pd-ssm",
+        {},
+        around(64)
+        + 2 * (64 * 8 + 8 * 16 * 16 + 2 * (64 * 32 + 32 + 32 * 16 + 16) + 32 * 64 + 64 + 32 * 64 + 64)
+        + 2 * (4 * 64 + feed_forward(64)),
+    ),
+    (
+        "mamba-3",
+        {},
+        around(64)
+        + 2 * 64
+        + 2 * (64 * (2 * 128 + 2 * 16 + 3 * 4 + 4) + 4 + 2 * 16 + 2 * 4 * 16 + 4 + 128 * 64)
+        + 2 * (4 * 64 + feed_forward(64)),
+    ),
+    ("forgetting-transformer", {}, around(64) + 2 * (4 * 64 * 64 + 64 * 4 + 4 + 4 * 64 + feed_forward(64))),
+    ("stick-breaking", {}, around(64) + 2 * (4 * 64 * 64 + 4 * 64 + feed_forward(64))),
+    ("path", {}, around(64) + 2 * (5 * 64 * 64 + 3 * 64 + 64 * 4 + 4 + 4 * 64 + feed_forward(64))),
 ]
 
 
@@ -234,6 +266,13 @@ STATES: dict[str, Callable[..., int]] = {  # from the equations
     "e-lstm": lambda L, H, d, D, N, T: L * D,
     "dss": lambda L, H, d, D, N, T: 2 * L * D * N,
     "mamba": lambda L, H, d, D, N, T: L * (2 * D * N + 2 * D * 3),
+    "slstm": lambda L, H, d, D, N, T: L * (3 * D + 3 * D),
+    "m2rnn": lambda L, H, d, D, N, T: L * (H * d**2 + 3 * 3 * D),
+    "pd-ssm": lambda L, H, d, D, N, T: L * 2 * N,
+    "mamba-3": lambda L, H, d, D, N, T: L * H * (N * 2 * d + N + 2 * d + -(-N // 4)),
+    "forgetting-transformer": lambda L, H, d, D, N, T: L * H * T * (2 * d + 1),
+    "stick-breaking": lambda L, H, d, D, N, T: L * 2 * T * H * d,
+    "path": lambda L, H, d, D, N, T: L * (2 * T * H * d + 2 * D),
     "hybrid": lambda L, H, d, D, N, T: H * d**2 + 2 * T * H * d,  # a delta rule and an attention
 }
 

@@ -24,6 +24,13 @@ MIXERS = Registry(
         "retention": Entry("retention:Retention", "linear attention with decay"),
         "diagonal-ssm": Entry("diagonal:DiagonalSsm", "a diagonal state-space model"),
         "selective-ssm": Entry("mamba:SelectiveSsm", "a selective state-space model"),
+        "slstm": Entry("slstm:Slstm", "an LSTM with exponential gates"),
+        "m2rnn": Entry("m2rnn:M2rnn", "a recurrent network with a matrix as its state"),
+        "pd-ssm": Entry("pd_ssm:PdSsm", "a state-space model with one-hot columns times a diagonal"),
+        "mamba-3": Entry("mamba3:Mamba3", "a selective state-space model with rotations"),
+        "forgetting-attention": Entry("forgetting_attention:ForgettingAttention", "softmax attention, forget gates"),
+        "stick-breaking": Entry("stick_breaking:StickBreaking", "attention that breaks a stick"),
+        "path-attention": Entry("path_attention:PathAttention", "softmax attention, products of reflections"),
     },
 )
 
@@ -31,7 +38,7 @@ MODELS = Registry(
     "model",
     "assay.models",
     {
-        "transformer": Entry("zoo:transformer", "softmax attention; four position encodings", IRIE),
+        "transformer": Entry("zoo:transformer", "softmax attention; five position encodings", IRIE),
         "linear-transformer": Entry("zoo:linear_transformer", "additive fast weights", IRIE),
         "delta-net": Entry("zoo:delta_net", "delta rule, beta in (0, 1)", IRIE),
         "recurrent-delta": Entry("zoo:recurrent_delta", "delta rule with feedback", IRIE),
@@ -47,6 +54,13 @@ MODELS = Registry(
             "zoo:delta_net_signed", "delta rule, beta in (0, 2), signed unit keys", "Grazzi 2024"
         ),
         "delta-product": Entry("zoo:delta_product", "several delta steps per token", "Siems 2025"),
+        "slstm": Entry("zoo_recent:slstm", "LSTM with exponential gates, the recurrent part of xLSTM", "Beck 2024"),
+        "mamba-3": Entry("zoo_recent:mamba_3", "selective state-space model with rotations", "Lahoti 2026"),
+        "pd-ssm": Entry("zoo_recent:pd_ssm", "transitions of one-hot columns times a diagonal", "Terzic 2025"),
+        "m2rnn": Entry("zoo_recent:m2rnn", "recurrent network with a matrix as its state", "Mishra 2026"),
+        "forgetting-transformer": Entry("zoo_recent:forgetting_transformer", "attention with forget gates", "Lin 2025"),
+        "stick-breaking": Entry("zoo_recent:stick_breaking", "attention that breaks a stick", "Tan 2025"),
+        "path": Entry("zoo_recent:path", "attention with reflections as positions", "Yang 2025"),
         "hybrid": Entry("zoo:hybrid", "any mixers in any order", "this project"),
     },
 )

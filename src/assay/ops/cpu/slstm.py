@@ -9,7 +9,7 @@ from assay.ops.cpu.functions import sigmoid, softplus, tanh
 from assay.ops.cpu.jit import kernel, launch
 from assay.ops.cpu.lanes import block_count, gather, history, rows_of_block, scatter, take, weigh
 from assay.ops.cpu.scratch import areas
-from assay.ops.cpu.vector import load, store, zero
+from assay.ops.cpu.vector import larger, load, store, zero
 from assay.ops.grouped import before, or_zeros, weight_gradient
 
 Tensors = tuple[Tensor, ...]
@@ -59,7 +59,8 @@ def _forward(start, stop, scratch, a, R, first_h, first_c, first_n, outputs, las
             for d in range(D):
                 f = load(x, D + d)
                 kept = load(n, d) - softplus(-f)
-                u = load(x, d) - kept
+                i = load(x, d)
+                u = i - kept
                 p, g, o = sigmoid(u), tanh(load(x, 2 * D + d)), sigmoid(load(x, 3 * D + d))
                 cell = load(c, d)
                 cell = cell + p * (g - cell)
@@ -69,7 +70,7 @@ def _forward(start, stop, scratch, a, R, first_h, first_c, first_n, outputs, las
                 store(saved, 3 * D + d, o)
                 store(saved, 4 * D + d, cell)
                 store(c, d, cell)
-                store(n, d, kept + softplus(u))
+                store(n, d, larger(i, kept) + softplus(-larger(u, -u)))  # not kept + softplus(u), which rounds
                 store(h, d, o * cell)
             scatter(h, first, count, head, t, outputs)
         scatter(c, first, count, head, 0, last_c)

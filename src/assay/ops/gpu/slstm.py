@@ -91,7 +91,8 @@ def _step(i, f, z, o, c, n):
     """p, sigmoid(f), tanh(z), sigmoid(o), and the cell and normaliser after the step."""
     kept = n - _softplus(-f)
     p, z = sigmoid(i - kept), tanh(z)
-    return p, sigmoid(f), z, sigmoid(o), c + p * (z - c), kept + _softplus(i - kept)
+    log_sum = tl.maximum(i, kept) + _softplus(-tl.abs(i - kept))
+    return p, sigmoid(f), z, sigmoid(o), c + p * (z - c), log_sum
 
 
 @triton.jit
