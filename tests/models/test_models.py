@@ -234,6 +234,15 @@ STATES: dict[str, Callable[..., int]] = {  # from the equations
     "e-lstm": lambda L, H, d, D, N, T: L * D,
     "dss": lambda L, H, d, D, N, T: 2 * L * D * N,
     "mamba": lambda L, H, d, D, N, T: L * (2 * D * N + 2 * D * 3),
+    "gated-delta-net": lambda L, H, d, D, N, T: L * (H * d**2 + 3 * D * 3),  # and the inputs of the convolution
+    "gated-delta-product": lambda L, H, d, D, N, T: L * (H * d**2 + 5 * D * 3),
+    "kda": lambda L, H, d, D, N, T: L * (H * d**2 + 3 * D * 3),
+    "gated-delta-net-2": lambda L, H, d, D, N, T: L * (H * d**2 + 3 * D * 3),
+    "rwkv-7": lambda L, H, d, D, N, T: L * (H * d**2 + D),
+    "mamba-2": lambda L, H, d, D, N, T: L * (2 * D * N + (2 * D + 2 * N) * 3),
+    "gla": lambda L, H, d, D, N, T: L * H * d**2,
+    "hgrn-2": lambda L, H, d, D, N, T: L * H * d**2,
+    "mlstm": lambda L, H, d, D, N, T: L * H * (d**2 + d + 1),
     "hybrid": lambda L, H, d, D, N, T: H * d**2 + 2 * T * H * d,  # a delta rule and an attention
 }
 

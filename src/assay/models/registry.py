@@ -24,6 +24,13 @@ MIXERS = Registry(
         "retention": Entry("retention:Retention", "linear attention with decay"),
         "diagonal-ssm": Entry("diagonal:DiagonalSsm", "a diagonal state-space model"),
         "selective-ssm": Entry("mamba:SelectiveSsm", "a selective state-space model"),
+        "gated-delta": Entry("gated_delta:GatedDelta", "the delta rule with a decay per head"),
+        "channel-delta": Entry("gated_delta:ChannelDelta", "the delta rule with a decay per key"),
+        "rwkv-7": Entry("rwkv7:Rwkv7", "a generalised delta rule with decay"),
+        "mamba-2": Entry("mamba2:Mamba2", "a state-space model with a decay per head"),
+        "gated-linear-attention": Entry("gated_linear:GatedLinearAttention", "linear attention with a decay per key"),
+        "hgrn-2": Entry("gated_linear:Hgrn2", "a forget gate whose complement is the key"),
+        "mlstm": Entry("mlstm:Mlstm", "linear attention with exponential gates"),
     },
 )
 
@@ -47,6 +54,15 @@ MODELS = Registry(
             "zoo:delta_net_signed", "delta rule, beta in (0, 2), signed unit keys", "Grazzi 2024"
         ),
         "delta-product": Entry("zoo:delta_product", "several delta steps per token", "Siems 2025"),
+        "gated-delta-net": Entry("linear_zoo:gated_delta_net", "delta rule with a decay per head", "Yang 2024"),
+        "gated-delta-product": Entry("linear_zoo:gated_delta_product", "several delta steps, one decay", "Siems 2025"),
+        "kda": Entry("linear_zoo:kimi_delta_attention", "delta rule with a decay per key", "Kimi 2025"),
+        "gated-delta-net-2": Entry("linear_zoo:gated_delta_net_2", "delta rule, erase and write gates", "2605.22791"),
+        "rwkv-7": Entry("linear_zoo:rwkv_7", "generalised delta rule with decay", "Peng 2025"),
+        "mamba-2": Entry("linear_zoo:mamba_2", "state-space model with a decay per head", "Dao 2024"),
+        "gla": Entry("linear_zoo:gla", "linear attention with a decay per key", "Yang 2023"),
+        "hgrn-2": Entry("linear_zoo:hgrn_2", "linear attention with tied key and decay", "Qin 2024"),
+        "mlstm": Entry("linear_zoo:mlstm", "matrix LSTM of xLSTM", "Beck 2024"),
         "hybrid": Entry("zoo:hybrid", "any mixers in any order", "this project"),
     },
 )
