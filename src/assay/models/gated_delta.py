@@ -63,16 +63,17 @@ class ChannelDeltaLayer(TransitionLayer):
     activation = "sigmoid"
 
     def __init__(self, description: ChannelDelta, width: int, rng: Rng) -> None:
+        self.gates = description.gates
         super().__init__(description, width, rng)
         self.beta_range = description.beta
-        gates = self.heads if description.gates == 1 else width
+        gates = self.heads if self.gates == 1 else width
         self.erase = initial.linear(rng.child("erase"), width, gates, bias=False)
-        self.write = initial.linear(rng.child("write"), width, width, bias=False) if description.gates == 2 else None
+        self.write = initial.linear(rng.child("write"), width, width, bias=False) if self.gates == 2 else None
         self.alpha = LowRank(rng.child("alpha"), width, self.dim, width, bias=False)
         self.decay = Decay(rng.child("decay"), self.heads, self.dim)
 
     def gate_map(self, width: int, inner: int, rng: Rng) -> nn.Module:
-        return LowRank(rng, width, width // self.heads, inner)
+        return LowRank(rng, width, width // self.heads, inner, bias=self.gates == 2)
 
     def transition(self, x: Tensor, k: Tensor, v: Tensor) -> Transition:
         erase = self.beta_range * split_heads(self.erase(x), self.heads)[..., None, :].sigmoid()
