@@ -37,7 +37,7 @@ def refusal(name: str, **options: Any) -> str:
         ("lstmm", "lstm"),
         ("transfomer", "transformer"),
         ("Delta-Net", "delta-net"),
-        ("rwkv", ", ".join(sorted(MODELS.entries))),
+        ("perceptron", ", ".join(sorted(MODELS.entries))),
     ],
 )
 def test_unknown_model(wrong: str, right: str):
