@@ -21,6 +21,7 @@ from assay.models.stick_breaking import StickBreaking
 from assay.rng import Rng
 
 from .test_equations import Array, Layer, array, close, heads_of, sigmoid, softmax
+from .test_linear_recurrences import silu, softplus, through
 
 WIDTH, HEADS, TIME = 8, 2, 11
 SIZE = WIDTH // HEADS
@@ -48,19 +49,6 @@ def same_outputs(mixer: Mixer, by_hand: Any) -> None:
         close(y[row], by_hand(layer, array(x[row])))
 
 
-def mapped(part: Layer, x: Array) -> Array:
-    y = x @ array(part.weight).T
-    return y if part.bias is None else y + array(part.bias)
-
-
-def softplus(x: Array) -> Array:
-    return np.log(1 + np.exp(x))
-
-
-def silu(x: Array) -> Array:
-    return x * sigmoid(x)
-
-
 def convolved(weight: Tensor, z: Array) -> Array:
     """silu(w_1 z_{t-n+1} + ... + w_n z_t) per channel."""
     w, y = array(weight), np.zeros_like(z)
@@ -77,7 +65,7 @@ def convolved(weight: Tensor, z: Array) -> Array:
 def slstm(layer: Layer, x: Array) -> Array:
     """With the stabiliser m: i = exp(i~ - m'), f = exp(log sigmoid(f~) + m - m'), m' = max(i~, log sigmoid(f~) + m)."""
     before_gates = convolved(layer.conv_weight, x) if layer.window else x
-    gates, values, y = mapped(layer.gates, before_gates), mapped(layer.values, x), np.zeros_like(x)
+    gates, values, y = through(layer.gates, before_gates), through(layer.values, x), np.zeros_like(x)
     for head in range(HEADS):
         R, h, c, n, m = array(layer.R)[0, head], *np.zeros((4, SIZE))
         for t in range(TIME):
@@ -111,9 +99,10 @@ def test_slstm_starts_with_gates_that_keep():
 
 
 def m2rnn(layer: Layer, x: Array) -> Array:
-    z = mapped(layer.project, x)
+    z = through(layer.project, x)
     q, k, v = np.split(convolved(layer.conv_weight, z) if layer.window else z, 3, axis=-1)
-    f = np.exp(-np.exp(array(layer.A_log)) * softplus(mapped(layer.forget, x)))
+    decay = layer.decay
+    f = np.exp(-np.exp(array(decay.A_log)) * softplus(through(layer.forget, x) + array(decay.dt_bias)))
     y = np.zeros_like(x)
     for head in range(HEADS):
         W, D, H = array(layer.state_weight)[0, head], array(layer.D)[head], np.zeros((SIZE, SIZE))
@@ -123,9 +112,9 @@ def m2rnn(layer: Layer, x: Array) -> Array:
             o = q_t @ H + D * v_t
             if layer.output == "gated":
                 o = o / np.sqrt((o**2).mean() + 1e-5) * array(layer.head_norm)
-                o = o * silu(heads_of(mapped(layer.gate, x[t]), HEADS, head))
+                o = o * silu(heads_of(through(layer.gate, x[t]), HEADS, head))
             heads_of(y, HEADS, head)[t] = o
-    return mapped(layer.out, y)
+    return through(layer.out, y)
 
 
 @pytest.mark.parametrize("options", [{}, {"convolution": 0, "output": "plain"}])
@@ -142,8 +131,8 @@ def test_m2rnn_starts_with_the_identity():
 
 
 def network(part: Layer, x: Array) -> Array:
-    hidden = torch.nn.functional.gelu(torch.tensor(mapped(part[0], x)))
-    return mapped(part[2], array(hidden))
+    hidden = torch.nn.functional.gelu(torch.tensor(through(part[0], x)))
+    return through(part[2], array(hidden))
 
 
 def pd_ssm(layer: Layer, x: Array) -> Array:
@@ -152,14 +141,14 @@ def pd_ssm(layer: Layer, x: Array) -> Array:
     B, matrices = array(layer.B)[:N] + 1j * array(layer.B)[N:], array(layer.matrices)
     h, y = np.eye(N)[0].astype(complex), np.zeros_like(x)
     for t in range(TIME):
-        share = softmax(mapped(layer.select, x[t]))
+        share = softmax(through(layer.select, x[t]))
         mixture = sum(share[n] * matrices[n] for n in range(len(share)))
         D = sigmoid(network(layer.magnitude, x[t])) * np.exp(2j * np.pi * sigmoid(network(layer.phase, x[t])))
         after = B @ x[t]
         for j in range(N):
             after[int(np.argmax(mixture[:, j]))] += D[j] * h[j]
         h = after
-        y[t] = mapped(layer.out, np.concatenate([h.real, h.imag])) + array(layer.skip) * x[t]
+        y[t] = through(layer.out, np.concatenate([h.real, h.imag])) + array(layer.skip) * x[t]
     return y
 
 
@@ -185,7 +174,7 @@ def mamba_3(layer: Layer, x: Array) -> Array:
     """Step by step, with the angles, the last key and the last value as states."""
     N, inner, pairs = layer.states, layer.inner, layer.pairs
     sizes = np.cumsum([inner, inner, N, N, HEADS, HEADS, HEADS])
-    z, v, k, q, dt, A, mix, angles = np.split(mapped(layer.project, x), sizes, axis=-1)
+    z, v, k, q, dt, A, mix, angles = np.split(through(layer.project, x), sizes, axis=-1)
     y = np.zeros((TIME, inner))
     for head in range(HEADS):
         V = inner // HEADS
@@ -205,7 +194,7 @@ def mamba_3(layer: Layer, x: Array) -> Array:
             S = w * S + (1 - share) * step * w * np.outer(last_k, last_v) + share * step * np.outer(k_t, v_t)
             heads_of(y, HEADS, head)[t] = S.T @ q_t + array(layer.D)[head] * v_t
             last_k, last_v = k_t, v_t
-    return mapped(layer.out, y * silu(z))
+    return through(layer.out, y * silu(z))
 
 
 @pytest.mark.parametrize("options", [{"states": 6}, {"states": 5, "rotated": 1.0, "expand": 1}, {"rotated": 0.0}])
@@ -218,7 +207,7 @@ def test_mamba_3(options: dict[str, Any]):
 
 def scores_of(layer: Layer, x: Array, head: int) -> tuple[Array, Array, Array, Array]:
     """q k^T / sqrt d, and q, k, v of a head."""
-    q, k, v = (heads_of(part, HEADS, head) for part in np.split(mapped(layer.project, x), 3, axis=-1))
+    q, k, v = (heads_of(part, HEADS, head) for part in np.split(through(layer.project, x), 3, axis=-1))
     return q @ k.T / SIZE**0.5, q, k, v
 
 
@@ -230,7 +219,7 @@ def attended(layer: Layer, x: Array, weigh: Any) -> Array:
         for i in range(TIME):
             weights = weigh(z[i, : i + 1], i, head, q, k)
             heads_of(y, HEADS, head)[i] = sum(weights[j] * v[j] for j in range(i + 1))
-    return mapped(layer.out, y)
+    return through(layer.out, y)
 
 
 def test_alibi():
@@ -255,7 +244,7 @@ def test_alibi_under_other_weightings():
 
 def test_forgetting_attention():
     def by_hand(layer: Layer, x: Array) -> Array:
-        f = sigmoid(mapped(layer.forget, x))
+        f = sigmoid(through(layer.forget, x))
 
         def weigh(z: Array, i: int, head: int, *_: Array) -> Array:
             return softmax(np.array([z[j] + np.log(f[j + 1 : i + 1, head]).sum() for j in range(i + 1)]))
@@ -276,9 +265,9 @@ def test_stick_breaking():
 @pytest.mark.parametrize("convolution", [0, 3])
 def test_path_attention(convolution: int):
     def by_hand(layer: Layer, x: Array) -> Array:
-        w = mapped(layer.normal, x)
+        w = through(layer.normal, x)
         w = convolved(layer.conv_weight, w) if convolution else w
-        beta = 2 * sigmoid(mapped(layer.beta, x))
+        beta = 2 * sigmoid(through(layer.beta, x))
 
         def weigh(z: Array, i: int, head: int, q: Array, k: Array) -> Array:
             scores = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -14,6 +13,7 @@ from assay.models import initial
 from assay.models.attention import queries_keys_values
 from assay.models.causal import State
 from assay.models.switches import SwitchedLayer, SwitchedMixer
+from assay.models.transition import Decay
 from assay.rng import Rng
 
 
@@ -35,10 +35,8 @@ class M2rnnLayer(SwitchedLayer):
         self.dim = width // description.heads
         super().__init__(description, width, rng, 3 * width, self.dim)
         self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=False)
-        self.forget = initial.linear(rng.child("forget"), width, self.heads)
-        dt = initial.log_uniform(rng.child("dt"), self.heads, 1e-3, 1e-1)
-        self.forget.bias = nn.Parameter(dt + torch.log(-torch.expm1(-dt)))  # softplus of this is dt
-        self.A_log = nn.Parameter((1 + 15 * rng.child("A").uniform(self.heads)).float().log())
+        self.forget = initial.linear(rng.child("forget"), width, self.heads, bias=False)
+        self.decay = Decay(rng.child("decay"), self.heads, 1)
         self.state_weight = nn.Parameter(torch.eye(self.dim).repeat(1, self.heads, 1, 1))
         self.D = nn.Parameter(torch.ones(self.heads, self.dim))
 
@@ -49,6 +47,6 @@ class M2rnnLayer(SwitchedLayer):
         H, *past = state
         z, past = self.convolve(self.project(x), tuple(past), backend)
         q, k, v = queries_keys_values(z, self.heads)
-        f = torch.exp(-self.A_log.exp() * F.softplus(self.forget(x))).transpose(1, 2)
+        f = self.decay(self.forget(x))[..., 0]
         o, H = ops.m2rnn(self.lengths(q), self.lengths(k), v, f, self.state_weight, H, backend=backend)
         return self.finish(o + self.D[:, None] * v, x), (H, *past)

@@ -49,8 +49,7 @@ class Mamba3Layer(MixerLayer):
         self.dim = max(self.states, self.value)
         sizes = 2 * self.inner + 2 * self.states + 3 * self.heads + self.pairs
         self.project = initial.linear(rng.child("in"), width, sizes, bias=False)
-        dt = initial.log_uniform(rng.child("dt"), self.heads, 1e-3, 1e-1)
-        self.dt_bias = nn.Parameter(dt + torch.log(-torch.expm1(-dt)))  # softplus of this is dt
+        self.dt_bias = nn.Parameter(initial.step_sizes(rng.child("dt"), self.heads))
         self.q_norm, self.k_norm = (nn.Parameter(torch.ones(self.states)) for _ in range(2))
         self.q_bias, self.k_bias = (nn.Parameter(torch.ones(self.heads, 1, self.states)) for _ in range(2))
         self.D = nn.Parameter(torch.ones(self.heads))

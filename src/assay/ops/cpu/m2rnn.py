@@ -57,7 +57,18 @@ def backward(
     layout |= {"q_t": K, "k_t": K, "v_t": V, "f_t": 1, "do_t": V, "dq_t": K, "dk_t": K, "dv_t": V, "df_t": 1}
     weights, input_grads = (W.mT.contiguous(), W), (dq, dk, dv, df[..., None], dH)
     sequences = q, k, v, f[..., None]
-    launch(_backward, len(starts), layout, *sequences, *weights, starts.flatten(2), grads[0], *input_grads, dW.flatten(1), steps)
+    launch(
+        _backward,
+        len(starts),
+        layout,
+        *sequences,
+        *weights,
+        starts.flatten(2),
+        grads[0],
+        *input_grads,
+        dW.flatten(1),
+        steps,
+    )
     by_block = dW.sum(-1).reshape(*W.shape[:2], -1, V, V)
     return dq, dk, dv, df, by_block.sum(2), dH
 

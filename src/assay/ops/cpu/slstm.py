@@ -78,7 +78,9 @@ def _forward(start, stop, scratch, a, R, first_h, first_c, first_n, outputs, las
 
 
 @kernel
-def _backward(start, stop, scratch, R_T, first_c, gates, d_out, d_last_c, d_last_n, da, d_first_h, d_first_c, d_first_n):
+def _backward(
+    start, stop, scratch, R_T, first_c, gates, d_out, d_last_c, d_last_n, da, d_first_h, d_first_c, d_first_n
+):
     B, H, T, D = d_out.shape
     d_h, dh, dc, dn, dx = areas(scratch)
     for block in range(start, stop):
