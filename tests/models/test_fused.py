@@ -33,6 +33,9 @@ CASES = {
     "transformer": HEADED,
     "e-lstm": {"width": 3},
     "lstm": {"width": 3},
+    "slstm": HEADED | {"layers": 1},
+    "pd-ssm": {"width": 4, "layers": 1, "states": 3},
+    "forgetting-transformer": HEADED | {"layers": 1},
 }
 MEMBERS, ROWS, TIME = 2, 2, 3
 

@@ -54,6 +54,6 @@ def rotate(x: Float[Tensor, "batch heads time dim"], positions: Int[Tensor, "tim
 
 
 def linear_bias(heads: int, positions: Int[Tensor, "time"], dtype: torch.dtype) -> Float[Tensor, "heads time"]:
-    """2^(-8 h / heads) times the position in head h = 1, 2, ...: a score falls with the distance (Press et al. 2022)."""
+    """2^(-8 h / heads) times the position in head h = 1, 2, ...: scores fall with the distance (Press et al. 2022)."""
     slopes = 2.0 ** (-8 * torch.arange(1, heads + 1, device=positions.device, dtype=dtype) / heads)
     return slopes[:, None] * positions

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from assay.models.attention import Attention, AttentionLayer, Scores
 from assay.models.mixer import HeadedMixer

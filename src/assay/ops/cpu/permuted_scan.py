@@ -30,7 +30,7 @@ def backward(results: Tensors, grads: Tensors, P: Tensor, a: Tensor, b: Tensor, 
 
 @kernel
 def _forward(start, stop, scratch, P, a, b, first_h, outputs):
-    B, H, T, N, _ = a.shape
+    _, H, T, N, _ = a.shape
     real, imaginary = areas(scratch)
     for block in range(start, stop):
         row, head = divmod(block, H)
@@ -50,7 +50,7 @@ def _forward(start, stop, scratch, P, a, b, first_h, outputs):
 
 @kernel
 def _backward(start, stop, scratch, P, a, previous, d_out, dP, da, db, d_first):
-    B, H, T, N, _ = a.shape
+    _, H, T, N, _ = a.shape
     real, imaginary, d_real, d_imaginary = areas(scratch)
     for block in range(start, stop):
         row, head = divmod(block, H)
