@@ -57,8 +57,8 @@ class PdSsmLayer(MixerLayer):
         size, angle = self.magnitude(x).sigmoid(), 2 * math.pi * self.phase(x).sigmoid()
         a = torch.stack([size * angle.cos(), size * angle.sin()], dim=-1)
         b = (x @ self.B.T).unflatten(-1, (2, self.dim)).transpose(-1, -2)
-        sequences = (z[:, None] for z in (one_hot_columns(mixture), a, b))
-        h, state = ops.permuted_scan(*sequences, torch.view_as_real(state), backend=backend)
+        P, a, b = (z[:, None] for z in (one_hot_columns(mixture), a, b))
+        h, state = ops.permuted_scan(P, a, b, torch.view_as_real(state), backend=backend)
         read = h[:, 0].transpose(-1, -2).flatten(2)
         return self.out(read) + self.skip * x, torch.view_as_complex(state)
 

@@ -104,7 +104,7 @@ def transformer(
         ff=ff,
         norm=norm,
         final_norm=paper,
-        positions="none" if positions in ("rotary", "alibi") else positions,
+        positions="none" if positions == "rotary" or positions == "alibi" else positions,
         longest=longest,
     )
 
