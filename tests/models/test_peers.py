@@ -98,7 +98,13 @@ def test_mamba_2():
     from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 
     ours = layer_of(Mamba2(heads=HEADS, states=5))
-    sizes = {"hidden_size": WIDTH, "num_heads": HEADS, "head_dim": 2 * DIM, "state_size": 5, "n_groups": 1}
+    sizes: dict[str, Any] = {
+        "hidden_size": WIDTH,
+        "num_heads": HEADS,
+        "head_dim": 2 * DIM,
+        "state_size": 5,
+        "n_groups": 1,
+    }
     weights = {
         "in_proj.weight": torch.cat([ours.gate.weight, ours.project.weight, ours.dt.weight]),
         "conv1d.weight": ours.conv_weight[:, None],
@@ -120,7 +126,7 @@ def test_gated_delta_net(monkeypatch: pytest.MonkeyPatch):
 
     without_kernels(modeling_qwen3_next, monkeypatch)
     ours = layer_of(GatedDelta(heads=HEADS))
-    sizes = {"linear_num_key_heads": HEADS, "linear_num_value_heads": HEADS}
+    sizes: dict[str, Any] = {"linear_num_key_heads": HEADS, "linear_num_value_heads": HEADS}
     sizes |= {"linear_key_head_dim": DIM, "linear_value_head_dim": DIM}
     config = Qwen3NextConfig(hidden_size=WIDTH, num_hidden_layers=1, rms_norm_eps=1e-5 / DIM, **sizes)
     parts = (ours.query, ours.key, ours.value, ours.gate)
@@ -145,7 +151,12 @@ def test_kimi_delta_attention(monkeypatch: pytest.MonkeyPatch):
 
     without_kernels(modeling_kimi_linear, monkeypatch)
     ours = layer_of(ChannelDelta(heads=HEADS))
-    sizes = {"linear_num_heads": HEADS, "linear_head_dim": DIM, "hidden_size": WIDTH, "num_hidden_layers": 1}
+    sizes: dict[str, Any] = {
+        "linear_num_heads": HEADS,
+        "linear_head_dim": DIM,
+        "hidden_size": WIDTH,
+        "num_hidden_layers": 1,
+    }
     weights = {
         "q_proj.weight": ours.query.weight,
         "k_proj.weight": ours.key.weight,
@@ -178,5 +189,5 @@ def test_mlstm_cell(shift: float):
         layer.out.weight.copy_(torch.eye(WIDTH))
         q, k, v, _ = layer.split(x, (), "reference")
         gates = layer.input(x).transpose(1, 2), layer.forget(x).transpose(1, 2)
-        theirs = mlstm_recurrent_sequence_native(q, k[:, :, :, 0], v[:, :, :, 0], *gates, eps=0.0)
+        theirs: Any = mlstm_recurrent_sequence_native(q, k[:, :, :, 0], v[:, :, :, 0], *gates, eps=0.0)
         torch.testing.assert_close(layer(x)[0], theirs.transpose(1, 2).flatten(2), rtol=1e-4, atol=1e-5)

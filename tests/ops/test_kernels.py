@@ -137,8 +137,8 @@ def test_equals_the_reference(case: Case, backend: str, sizes: Sizes):
         near(got, wanted, TOLERANCE[dtype])
 
 
-LINEAR = ("linear_attention", "retention", "delta_rule", "dplr", "diagonal_scan", "selective_scan", "affine")
-LINEAR += ("layer_norm",)
+LINEAR = ["linear_attention", "retention", "delta_rule", "dplr", "diagonal_scan", "selective_scan"]
+LINEAR += ["affine", "layer_norm"]
 SATURATING = [name for name, case in CASES.items() if case.name not in LINEAR]  # a new operator is tested too
 
 

@@ -96,7 +96,7 @@ def test_beta_of_one_and_a_unit_key_write_the_value(case: Case, backend: str):
 
 
 @with_backends(*BACKENDS, among=["delta_rule", "linear_attention", "retention"])
-def test_special_cases_of_dplr(case: Case, backend: str):
+def test_special_cases_of_dplr(case: Case, backend: ops.Backend):
     """The state is transposed; beta k k^T removes what is read, a decay is the same for all keys."""
     (q, k, v, *beta), decay, (W,) = case.draw(7)
     rates = beta[0][..., None] if beta else torch.ones_like(v[..., :1])
