@@ -61,7 +61,7 @@ class Case:
 def usual_case(operator: Operator) -> Case:
     """The sizes of a usual model with the operator, at 50 steps."""
     sizes = operator.usual
-    size = sizes.get("D") or sizes["K"]
+    size = sizes.get("D") or sizes.get("K") or sizes["N"]
     return Case(operator.name, 50, size, heads=sizes["H"], states=sizes.get("N", 0))
 
 

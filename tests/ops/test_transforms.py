@@ -217,7 +217,19 @@ def test_compiled_vmap_is_eager(case: Case, backend: str, compiled: Callable[...
 def test_operators_keep_their_promises(name: str, backend: str):
     device = "cuda" if backend == "gpu" and torch.cuda.is_available() else "cpu"
     operator, kernel = OPERATORS[name], KERNELS[name, backend]
-    sizes = {"B": 2, "G": 2, "H": 1, "T": 2 if backend == "cpu" else 1, "S": 3, "K": 3, "V": 5, "D": 3, "O": 5, "N": 5, "M": 2}
+    sizes = {
+        "B": 2,
+        "G": 2,
+        "H": 1,
+        "T": 2 if backend == "cpu" else 1,
+        "S": 3,
+        "K": 3,
+        "V": 5,
+        "D": 3,
+        "O": 5,
+        "N": 5,
+        "M": 2,
+    }
     drawn = operator.draw(sizes, torch.Generator().manual_seed(0), torch.float64)
     inputs = [x.to(device) for x in drawn.values()]
     varied = {flag: value for variant in operator.variants.values() for flag, value in variant.items()}

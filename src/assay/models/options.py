@@ -24,7 +24,7 @@ OPTIONS = {
     "steps": "delta steps per token",
     "convolution": "the window of a causal convolution per channel, with silu, before the recurrence; 0: none",
     "unit": "whether queries and keys are divided by their length",
-    "output": "of a head: plain; norm, divided by its root mean square; gated, this times a gate computed from the input",
+    "output": "of a head: plain; norm, divided by its root mean square; gated, this times a gate of the input",
     "shift": "whether projections see a mixture of the input and the one before",
     "dictionary": "matrices that a transition is chosen from",
     "rotated": "the share of a key's entries that are rotated, from 0 to 1",

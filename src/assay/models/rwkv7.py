@@ -1,4 +1,4 @@
-"""RWKV-7's mixer (Peng et al. 2025): a vector of decays, and a correction that removes along another key than it writes."""
+"""RWKV-7's mixer (Peng et al. 2025): a decay per key, and a removal along another key than the write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from assay import ops
@@ -45,7 +44,9 @@ class Rwkv7Layer(MixerLayer):
         self.dim = width // self.heads
         parts = MIXED if self.output == "gated" else MIXED[:-1]
         if self.shift:
-            self.mixture = nn.Parameter(rng.child("mixture").uniform(len(parts) * width).view(len(parts), width).float())
+            self.mixture = nn.Parameter(
+                rng.child("mixture").uniform(len(parts) * width).view(len(parts), width).float()
+            )
         self.receptance, self.key, self.value, self.out = (
             initial.linear(rng.child(name), width, width, bias=False) for name in ("r", "k", "v", "out")
         )

@@ -42,7 +42,8 @@ class MatrixLayer(SwitchedLayer):
 
     def split_writes(self, z: Tensor) -> Tensor:
         """[batch, time, writes * width] as [batch, heads, time, writes, dim]."""
-        return z.unflatten(-1, (self.writes, self.heads, -1)).permute(0, 3, 1, 2, 4)
+        by_head: Tensor = z.unflatten(-1, (self.writes, self.heads, -1))
+        return by_head.permute(0, 3, 1, 2, 4)
 
     def split(
         self, x: Tensor, past: tuple[Tensor, ...], backend: ops.Backend
@@ -78,7 +79,7 @@ class TransitionLayer(MatrixLayer):
 
 
 class Decay(nn.Module):
-    """exp(-exp(A) softplus(z + b)) with A per head: `keys` decays per head, and softplus(b) in (0.001, 0.1) at first."""
+    """exp(-exp(A) softplus(z + b)) with A per head, for `keys` decays of a head; softplus(b) starts in (0.001, 0.1)."""
 
     def __init__(self, rng: Rng, heads: int, keys: int) -> None:
         super().__init__()

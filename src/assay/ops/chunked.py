@@ -131,7 +131,8 @@ def _reads(k: Tensor, values: Tensor, decay: Tensor, a: Tensor, b: Tensor, S: Te
     by_read, by_value = (_scores(a, decay[..., 1:, :], key) * earlier for key in (b, k))
     right = (decay[..., 0, :] * a).flatten(2, 3) @ S + by_value @ values
     system = torch.eye(values.shape[2], dtype=a.dtype, device=a.device) - by_read
-    return torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    reads: Tensor = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    return reads
 
 
 def _decays(w: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -14,9 +13,7 @@ from assay.ops.products import apply, outer
 __all__ = ["dplr"]
 
 
-def dplr_step(
-    q: Tensor, k: Tensor, v: Tensor, w: Tensor, a: Tensor, b: Tensor, S: Tensor
-) -> tuple[Tensor, Tensor]:
+def dplr_step(q: Tensor, k: Tensor, v: Tensor, w: Tensor, a: Tensor, b: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
     """S' = (Diag(w) + b a^T) S + k v^T, o = S'^T q: a reads the state before the decay.
 
     Further writes of the token do not decay: S'' = (I + b a^T) S' + k v^T, with the next k, v, a and b.

@@ -1,8 +1,8 @@
 """What an operator is: a step, axes of inputs and outputs, and flags. Checks and the reference follow from these.
 
 An axis is a letter: B batch, G groups, H heads, T time, S past and time, K key, V value, D head size, O output size, N
-states, M writes of a token, L decays, R corrections; 3D+1 and N-1 are sums of them. An input with T or S is a sequence, one with G a weight (the rows of a group
-share it), any other a state.
+states, M writes of a token, L decays, R corrections; 3D+1 and N-1 are sums of them. An input with T or S is a sequence,
+one with G a weight (the rows of a group share it), any other a state.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Operator:
         for axis, options in self.choices.items():
             valid = [shape_of(option, sizes)[0] for option in options]
             if sizes[axis] not in valid:
-                name, axes = next((name, axes) for name, axes in self.inputs.items() if axis in axes.split())
+                name = next(name for name, axes in self.inputs.items() if axis in axes.split())
                 expected = " or ".join(map(str, dict.fromkeys(valid)))
                 raise BadInput(f"{self.name}: {name} has {sizes[axis]} {AXES[axis]}; expected {expected}")
 

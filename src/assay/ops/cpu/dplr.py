@@ -37,9 +37,7 @@ def outputs(q: Tensor, k: Tensor, v: Tensor, w: Tensor, a: Tensor, b: Tensor, S:
     return v.new_empty(B, H, T, V), torch.empty_like(S), reads, history(v, blocks, starts, K, V)
 
 
-def forward(
-    results: Tensors, q: Tensor, k: Tensor, v: Tensor, w: Tensor, a: Tensor, b: Tensor, S: Tensor
-) -> None:
+def forward(results: Tensors, q: Tensor, k: Tensor, v: Tensor, w: Tensor, a: Tensor, b: Tensor, S: Tensor) -> None:
     o, final, reads, starts = results
     (M, K), V, L = k.shape[3:], v.shape[-1], w.shape[-1]
     final.copy_(S)

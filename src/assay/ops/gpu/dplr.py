@@ -27,9 +27,7 @@ def outputs(q: Tensor, k: Tensor, v: Tensor, w: Tensor, a: Tensor, b: Tensor, S:
     return v.new_empty(B, H, T, V), torch.empty_like(S), S.new_empty(B, H, triton.cdiv(T, SEGMENT), K, V)
 
 
-def forward(
-    results: Tensors, q: Tensor, k: Tensor, v: Tensor, w: Tensor, a: Tensor, b: Tensor, S: Tensor
-) -> None:
+def forward(results: Tensors, q: Tensor, k: Tensor, v: Tensor, w: Tensor, a: Tensor, b: Tensor, S: Tensor) -> None:
     o, final, starts = results
     grid, options = _settings(q, k, v, w, a)
     _forward[grid](q, k, v, w, a, b, S, o, final, starts, **options)
