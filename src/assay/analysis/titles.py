@@ -39,6 +39,13 @@ MODELS = {
     "retnet": "RetNet",
     "dss": "DSS",
     "mamba": "Mamba",
+    "mamba-3": "Mamba-3",
+    "slstm": "the sLSTM",
+    "pd-ssm": "PD-SSM",
+    "m2rnn": "the M2RNN",
+    "forgetting-transformer": "the forgetting Transformer",
+    "stick-breaking": "stick-breaking attention",
+    "path": "PaTH",
 }
 
 

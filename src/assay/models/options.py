@@ -20,7 +20,7 @@ OPTIONS = {
     "q_scale": "scales the initial W_q",
     "b_mean": "the mean of the initial w_b",
     "activation": "tanh or relu",
-    "states": "numbers of the state per channel",
+    "states": "numbers of the state per channel; of pd-ssm in all, and as many as the width unless given",
     "steps": "delta steps per token",
     "convolution": "the window of a causal convolution per channel, with silu, before the recurrence; 0: none",
     "unit": "whether queries and keys are divided by their length",

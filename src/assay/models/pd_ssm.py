@@ -23,11 +23,11 @@ class PdSsm(Mixer):
 
     P has one 1 per column, at the largest entry of that column of M, a mixture of `dictionary` trained matrices with
     weights softmax(S u); its gradient is that of the column's softmax. D = m exp(i p), with m = sigmoid and p = 2 pi
-    sigmoid of two networks with one hidden layer.
+    sigmoid of two networks with one hidden layer. Without `states`, h has as many entries as the width.
     """
 
     kind: ClassVar[str] = "pd-ssm"
-    states: Annotated[int, Field(ge=1)] = 16
+    states: Annotated[int, Field(ge=1)] | None = None
     dictionary: Annotated[int, Field(ge=2)] = 8
 
     def build(self, width: int, rng: Rng) -> PdSsmLayer:
@@ -39,7 +39,7 @@ class PdSsmLayer(MixerLayer):
 
     def __init__(self, description: PdSsm, width: int, rng: Rng) -> None:
         super().__init__()
-        self.dim = N = description.states
+        self.dim = N = description.states or width
         self.select = initial.linear(rng.child("select"), width, description.dictionary, bias=False)
         self.matrices = initial.normal(rng.child("matrices"), description.dictionary, N, N, std=N**-0.5)
         self.magnitude = _network(rng.child("magnitude"), width, N)

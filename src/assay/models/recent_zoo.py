@@ -57,9 +57,14 @@ def m2rnn(
 
 
 def pd_ssm(
-    width: int = 64, layers: int = 2, states: int = 16, dictionary: int = 8, ff: int = 4, norm: Norm = "pre"
+    width: int = 64,
+    layers: int = 2,
+    states: int | None = None,
+    dictionary: int = 8,
+    ff: int = 4,
+    norm: Norm = "pre",
 ) -> Stack:
-    """State-space layers whose transitions are one-hot columns times a complex diagonal."""
+    """State-space layers whose transitions are one-hot columns times a complex diagonal; as many states as the width."""
     mixers = in_layers(PdSsm(states=states, dictionary=dictionary), layers)
     return Stack(name="pd-ssm", mixers=mixers, width=width, ff=ff, norm=norm)
 

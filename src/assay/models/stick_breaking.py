@@ -17,10 +17,14 @@ class StickBreaking(HeadedMixer):
 
     kind: ClassVar[str] = "stick-breaking"
 
-    def build(self, width: int, rng: Rng) -> AttentionLayer:
-        layer = Attention(heads=self.heads).build(width, rng)
-        layer.weighting = stick_breaking
-        return layer
+    def build(self, width: int, rng: Rng) -> StickBreakingLayer:
+        return StickBreakingLayer(Attention(heads=self.heads), width, rng)
+
+
+class StickBreakingLayer(AttentionLayer):
+    def __init__(self, description: Attention, width: int, rng: Rng) -> None:
+        super().__init__(description, width, rng)
+        self.weighting = stick_breaking
 
 
 def stick_breaking(scores: Scores) -> Scores:
