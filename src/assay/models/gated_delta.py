@@ -35,7 +35,7 @@ class GatedDeltaLayer(TransitionLayer):
         super().__init__(description, width, rng, description.steps)
         self.beta_range = description.beta
         self.alpha = initial.linear(rng.child("alpha"), width, self.heads, bias=False)
-        self.beta = initial.linear(rng.child("beta"), width, self.writes * self.heads, bias=False)
+        self.beta = initial.linear(rng.child("beta"), width, self.steps * self.heads, bias=False)
         self.decay = Decay(rng.child("decay"), self.heads, 1)
 
     def transition(self, x: Tensor, k: Tensor, v: Tensor) -> Transition:
