@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
+from assay.models.dense import has_kernel
 from assay.models.mixer import project, split_heads
 from assay.models.switches import SwitchedLayer, SwitchedMixer
 from assay.rng import Rng
@@ -51,10 +52,13 @@ class MatrixLayer(SwitchedLayer):
         """q [batch, heads, time, dim]; k and v of all writes; and the past of the next token."""
         z = project(x, self.query, self.key, self.value)
         z, past = self.convolve(z, past, backend)
+        if self.steps == 1 and has_kernel("qkv", x):
+            q, k, v = ops.qkv(z, heads=self.heads, features="unit" if self.unit else "identity")
+            return self.query_features(q), k[:, :, :, None], v[:, :, :, None], past
         width = x.shape[-1]
         q, k, v = z.split([width, self.steps * width, self.steps * width], dim=-1)
-        q, k = self.lengths(split_heads(self.query_features(q), self.heads)), self.lengths(self.split_writes(k))
-        return q, k, self.split_writes(v), past
+        q, k = self.lengths(split_heads(q, self.heads)), self.lengths(self.split_writes(k))
+        return self.query_features(q), k, self.split_writes(v), past
 
     def query_features(self, q: Tensor) -> Tensor:
         return q
