@@ -54,8 +54,8 @@ def convolved(layer: Layer, z: Array) -> Array:
 def projected(layer: Layer, x: Array) -> tuple[Array, Array, Array]:
     """q [time, width]; k and v [time, writes, width]."""
     z = np.concatenate([through(part, x) for part in (layer.query, layer.key, layer.value)], axis=1)
-    parts = convolved(layer, z).reshape(len(x), 1 + 2 * layer.writes, -1)
-    return parts[:, 0], parts[:, 1 : 1 + layer.writes], parts[:, 1 + layer.writes :]
+    parts = convolved(layer, z).reshape(len(x), 1 + 2 * layer.steps, -1)
+    return parts[:, 0], parts[:, 1 : 1 + layer.steps], parts[:, 1 + layer.steps :]
 
 
 def finished(layer: Layer, x: Array, o: Array) -> Array:
@@ -88,7 +88,7 @@ def gated_delta(layer: Layer, x: Array) -> Array:
         S = np.zeros((d, d))
         for t in range(len(x)):
             S = decay_of(layer, alpha, head)[t] * S
-            for n in range(layer.writes):
+            for n in range(layer.steps):
                 key = of_length_one(layer, heads_of(k[t, n], layer.heads, head))
                 error = heads_of(v[t, n], layer.heads, head) - S.T @ key
                 S = S + beta[t, n * layer.heads + head] * np.outer(key, error)

@@ -178,6 +178,11 @@ def around(D: int) -> int:
     return 3 * D + 3 * D + 3
 
 
+def matrices(square: int, others: int) -> int:
+    """Two layers of width 64 with this many square maps and other parameters, in the shared skeleton."""
+    return around(64) + 2 * (square * 64 * 64 + others + 4 * 64 + feed_forward(64))
+
+
 PARAMETERS = [
     # As published for D = 64, H = 4, L = 2, ff = 4.
     ("linear-transformer", {}, 99_843),
@@ -202,6 +207,21 @@ PARAMETERS = [
     ),
     ("delta-net-signed", {}, 100_355),
     ("delta-product", {"steps": 3}, around(64) + 2 * ((2 + 3 + 3) * 64 * 64 + 3 * 4 * 64 + 4 * 64 + feed_forward(64))),
+    # Those with a matrix as their state: square maps, the convolution, gates, constants, the norm of a head.
+    ("gated-delta-net", {}, matrices(5, 3 * 64 * 4 + 2 * 64 * 4 + 2 * 4 + 16)),
+    ("gated-delta-net", {"convention": "controlled"}, matrices(4, 2 * 64 * 4 + 2 * 4)),
+    ("gated-delta-product", {}, matrices(7, 5 * 64 * 4 + 3 * 64 * 4 + 2 * 4 + 16)),
+    ("kda", {}, matrices(4, 3 * 64 * 4 + 64 * 4 + 4 * 64 * 16 + 4 + 64 + 16)),
+    ("gated-delta-net-2", {}, matrices(6, 3 * 64 * 4 + 4 * 64 * 16 + 64 + 4 + 64 + 16)),
+    ("rwkv-7", {}, matrices(4, 6 * 64 + 6 * 64 * 32 + 2 * 64 + 2 * 64 + 2 * 64 + 64)),
+    ("gla", {}, matrices(5, 2 * 64 * 16 + 64 + 16)),
+    ("hgrn-2", {}, matrices(4, 16)),
+    ("mlstm", {}, matrices(5, 2 * (64 * 4 + 4) + 16)),
+    (
+        "mamba-2",
+        {},
+        around(64) + 2 * 64 + 2 * (64 * (128 + 160 + 4) + 160 * 5 + 3 * 4 + 128 + 128 * 64 + 2 * 64),
+    ),
     ("transformer", {"positions": "learned", "longest": 50}, 100_483 + 50 * 64),
     ("transformer", {"positions": "rotary"}, 100_483),
     ("linear-transformer", {"norm": "none", "ff": 0}, around(64) + 2 * 4 * 64 * 64),

@@ -52,7 +52,7 @@ def settings(case: Case, backend: str) -> dict[str, Sizes]:
     if "V" in case.axes:
         sizes |= {"key<value": {"time": 3, **batch, "K": 5, "V": 18}}
         sizes |= {"key>value": {"time": 3, **batch, "K": 18, "V": 5}}
-    if "V" in case.axes and case.operator.chunked and backend == "gpu":  # chunks of other sizes
+    if "V" in case.axes and case.operator.chunked and not case.operator.choices and backend == "gpu":  # other chunks
         sizes |= {"time=65": {"time": 65, **batch}, "time=70-size=33": {"time": 70, **batch, "K": 33, "V": 33}}
         sizes |= {"time=70-rows=140": {"time": 70, "batch": 140, "K": 16, "V": 16}} if ON_GPU else {}
     if case.name in ("srwm", "recurrent_delta") and backend == "gpu":  # sixteen lanes in float32

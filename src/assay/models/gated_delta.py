@@ -35,13 +35,13 @@ class GatedDeltaLayer(TransitionLayer):
         super().__init__(description, width, rng, description.steps)
         self.beta_range = description.beta
         self.alpha = initial.linear(rng.child("alpha"), width, self.heads, bias=False)
-        self.beta = initial.linear(rng.child("beta"), width, self.writes * self.heads, bias=False)
+        self.beta = initial.linear(rng.child("beta"), width, self.steps * self.heads, bias=False)
         self.decay = Decay(rng.child("decay"), self.heads, 1)
 
     def transition(self, x: Tensor, k: Tensor, v: Tensor) -> Transition:
         beta, w = self.beta_range * self.split_writes(self.beta(x)).sigmoid(), self.decay(self.alpha(x))
-        decayed_keys = torch.cat([w[:, :, :, None] * k[:, :, :, :1], k[:, :, :, 1:]], dim=3)
-        return Transition(k, beta * v, w, -beta * decayed_keys, k)
+        removed = torch.cat([w[:, :, :, None] * beta[:, :, :, :1], beta[:, :, :, 1:]], dim=3)  # of the decayed state
+        return Transition(k, beta * v, w, -removed * k, k)
 
 
 class ChannelDelta(SwitchedMixer):
@@ -79,4 +79,4 @@ class ChannelDeltaLayer(TransitionLayer):
         erase = self.beta_range * split_heads(self.erase(x), self.heads)[..., None, :].sigmoid()
         write = erase if self.write is None else split_heads(self.write(x), self.heads)[..., None, :].sigmoid()
         w = self.decay(self.alpha(x))
-        return Transition(k, write * v, w, -erase * w[..., None, :] * k, k)
+        return Transition(k, write * v, w, -(erase * w[..., None, :]) * k, k)

@@ -13,7 +13,8 @@ from assay import ops
 from assay.models import initial
 from assay.models.causal import State
 from assay.models.mixer import join_heads, split_heads
-from assay.models.switches import SwitchedLayer, SwitchedMixer, rms_norm
+from assay.models.switches import SwitchedLayer, SwitchedMixer
+from assay.ops.fusions import rms_norm
 from assay.rng import Rng
 
 

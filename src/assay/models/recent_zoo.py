@@ -64,7 +64,7 @@ def pd_ssm(
     ff: int = 4,
     norm: Norm = "pre",
 ) -> Stack:
-    """State-space layers whose transitions are one-hot columns times a complex diagonal; as many states as the width."""
+    """Transitions are one-hot columns times a complex diagonal, with as many states as the width unless given."""
     mixers = in_layers(PdSsm(states=states, dictionary=dictionary), layers)
     return Stack(name="pd-ssm", mixers=mixers, width=width, ff=ff, norm=norm)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -14,10 +13,10 @@ from assay import ops
 from assay.models import initial
 from assay.models.features import features
 from assay.models.mixer import HeadedMixer, MixerLayer, join_heads
+from assay.ops.fusions import rms_norm
 from assay.rng import Rng
 
 Output = Literal["plain", "norm", "gated"]
-NORM_EPS = 1e-5
 
 
 class SwitchedMixer(HeadedMixer):
@@ -81,12 +80,10 @@ class SwitchedLayer(MixerLayer):
 
     def finish(self, o: Tensor, x: Tensor) -> Tensor:
         """From the outputs of the heads [batch, heads, time, value] to the output of the layer, whose input was x."""
-        if self.output != "plain":
-            o = rms_norm(o, self.head_norm)
-        y = join_heads(o)
         if self.output == "gated":
-            gate = self.gate(x)
-            y = y * (F.silu(gate) if self.activation == "silu" else gate.sigmoid())
+            y = ops.head_norm(o, self.gate(x), self.head_norm[None], activation=self.activation)
+        else:
+            y = join_heads(rms_norm(o, self.head_norm) if self.output == "norm" else o)
         out: Tensor = self.out(y)
         return out
 
@@ -102,8 +99,3 @@ class LowRank(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.up(self.down(x))
         return y
-
-
-def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
-    """x / rms(x) along the last axis, times a factor."""
-    return x * (x.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt() * weight

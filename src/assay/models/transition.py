@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from assay import ops
 from assay.models import initial
 from assay.models.causal import State
+from assay.models.dense import has_kernel
 from assay.models.mixer import project, split_heads
 from assay.models.switches import SwitchedLayer, SwitchedMixer
 from assay.rng import Rng
@@ -32,17 +33,17 @@ class MatrixLayer(SwitchedLayer):
 
     operator: ClassVar[str] = "dplr"
 
-    def __init__(self, description: SwitchedMixer, width: int, rng: Rng, writes: int = 1) -> None:
+    def __init__(self, description: SwitchedMixer, width: int, rng: Rng, steps: int = 1) -> None:
         dim = width // description.heads
-        super().__init__(description, width, rng, (1 + 2 * writes) * width, dim)
-        self.dim, self.writes = dim, writes
+        super().__init__(description, width, rng, (1 + 2 * steps) * width, dim)
+        self.dim, self.steps = dim, steps
         self.query = initial.linear(rng.child("query"), width, width, bias=False)
-        self.key = initial.linear(rng.child("key"), width, writes * width, bias=False)
-        self.value = initial.linear(rng.child("value"), width, writes * width, bias=False)
+        self.key = initial.linear(rng.child("key"), width, steps * width, bias=False)
+        self.value = initial.linear(rng.child("value"), width, steps * width, bias=False)
 
     def split_writes(self, z: Tensor) -> Tensor:
         """[batch, time, writes * width] as [batch, heads, time, writes, dim]."""
-        by_head: Tensor = z.unflatten(-1, (self.writes, self.heads, -1))
+        by_head: Tensor = z.unflatten(-1, (self.steps, self.heads, -1))
         return by_head.permute(0, 3, 1, 2, 4)
 
     def split(
@@ -51,10 +52,13 @@ class MatrixLayer(SwitchedLayer):
         """q [batch, heads, time, dim]; k and v of all writes; and the past of the next token."""
         z = project(x, self.query, self.key, self.value)
         z, past = self.convolve(z, past, backend)
+        if self.steps == 1 and has_kernel("qkv", x):
+            q, k, v = ops.qkv(z, heads=self.heads, features="unit" if self.unit else "identity")
+            return self.query_features(q), k[:, :, :, None], v[:, :, :, None], past
         width = x.shape[-1]
-        q, k, v = z.split([width, self.writes * width, self.writes * width], dim=-1)
-        q, k = self.lengths(split_heads(self.query_features(q), self.heads)), self.lengths(self.split_writes(k))
-        return q, k, self.split_writes(v), past
+        q, k, v = z.split([width, self.steps * width, self.steps * width], dim=-1)
+        q, k = self.lengths(split_heads(q, self.heads)), self.lengths(self.split_writes(k))
+        return self.query_features(q), k, self.split_writes(v), past
 
     def query_features(self, q: Tensor) -> Tensor:
         return q
