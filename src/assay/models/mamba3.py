@@ -14,7 +14,7 @@ from assay import ops
 from assay.models import initial
 from assay.models.causal import State
 from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
-from assay.models.switches import rms_norm
+from assay.ops.fusions import rms_norm
 from assay.rng import Rng
 
 
