@@ -207,6 +207,15 @@ def test_compiled_vmap_is_eager(case: Case, backend: str, compiled: Callable[...
     close(differentiated(compiled(mapped), parts), differentiated(mapped, parts))
 
 
+@with_backends("cpu", among=["dplr"])
+def test_compiled_for_other_sizes(case: Case, backend: str, compiled: Callable[..., Any]):
+    """After the first sizes, those of torch.compile are symbols, of which an axis may have one of two."""
+    run = compiled(on_backend(case, backend))
+    for writes in (1, 2, 3):
+        parts = case.draw(3, M=writes, K=writes + 1)
+        close(differentiated(run, parts), case.gradients(parts, backend))
+
+
 # -- the operators -------------------------------------------------------------------------------------------------
 
 
