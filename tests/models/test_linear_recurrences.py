@@ -259,6 +259,11 @@ def test_large_gates_do_not_overflow():
     assert not torch.allclose(far, expected)
 
 
+def test_the_running_maximum_has_no_gradient_to_miss():
+    layer, x = built(Mlstm(heads=HEADS)), layer_input(WIDTH)[:1, :4].requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: layer(x)[0], x)
+
+
 def test_two_gates_that_are_one_are_kimi_delta_attention():
     one, two = (built(ChannelDelta(heads=HEADS, gates=gates, **BARE)) for gates in (1, 2))
     parameters = dict(one.named_parameters())

@@ -15,6 +15,7 @@ from torch._dynamo.exc import TorchRuntimeError
 from torch.autograd import forward_ad
 from torch.func import functional_call, stack_module_state, vmap
 
+from assay import ops
 from assay.description import BadInput
 from assay.models import MIXERS
 from assay.ops.dispatch import KERNELS, OPERATORS
@@ -205,6 +206,21 @@ def test_compiled_vmap_is_eager(case: Case, backend: str, compiled: Callable[...
     parts = stacked([case.draw(**SMALL[backend], seed=seed) for seed in range(MEMBERS)], dims)
     mapped = vmap(on_backend(case, backend), dims)
     close(differentiated(compiled(mapped), parts), differentiated(mapped, parts))
+
+
+@with_backends("cpu", among=["dplr"])
+def test_compiled_again_with_an_input_more(case: Case, backend: str, compiled: Callable[..., Any]):
+    """Then torch.compile knows the writes of k as a symbol and those of a as a number, and they are equal."""
+
+    def run(inputs: dict[str, Tensor]) -> Tensor:
+        output: Tensor = getattr(ops, case.name)(**inputs, backend=backend)[0]
+        return output
+
+    quick = compiled(run)
+    for writes, left_out in ((1, {"a", "b"}), (2, set[str]())):
+        drawn = dict(zip(case.operator.inputs, flat(case.draw(3, M=writes)), strict=True))
+        inputs = {name: x for name, x in drawn.items() if name not in left_out}
+        close((quick(inputs),), (run(inputs),))
 
 
 # -- the operators -------------------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class Operator:
     def _check_choices(self, sizes: Mapping[str, int]) -> None:
         for axis, options in self.choices.items():
             valid = [shape_of(option, sizes)[0] for option in options]
-            if sizes[axis] not in valid:
+            if all(sizes[axis] != size for size in valid):  # `in` is wrong for the symbolic sizes of torch.compile
                 name = next(name for name, axes in self.inputs.items() if axis in axes.split())
                 expected = " or ".join(map(str, dict.fromkeys(valid)))
                 raise BadInput(f"{self.name}: {name} has {sizes[axis]} {AXES[axis]}; expected {expected}")

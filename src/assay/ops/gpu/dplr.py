@@ -18,7 +18,7 @@ from assay.ops.gpu.common import padded, state_type
 
 Tensors = tuple[Tensor, ...]
 SEGMENT = 16  # tokens between two states that the forward pass keeps
-ENTRIES = 4096  # of the state, in a program at most
+ENTRIES = 2048  # of the state, in a program at most: its gradients still fit into the registers of four warps
 
 
 def outputs(q: Tensor, k: Tensor, v: Tensor, w: Tensor, a: Tensor, b: Tensor, S: Tensor) -> Tensors:
@@ -61,7 +61,7 @@ def _settings(q: Tensor, k: Tensor, v: Tensor, w: Tensor, a: Tensor) -> tuple[tu
     rows = padded(K)
     columns = min(padded(V), max(1, ENTRIES // rows))
     sizes = {"T": T, "K": K, "V": V, "M": k.shape[3], "DECAYS": w.shape[-1], "CORRECTS": a.shape[3] > 0}
-    warps = {256: 1, 512: 1, 1024: 2, 2048: 4}.get(rows * columns, 1 if rows * columns < 256 else 4)
+    warps = max(1, rows * columns // 512)
     blocks = {"PK": rows, "PV": columns, "STEPS": SEGMENT, "REAL": state_type(q), "num_warps": warps}
     return (B * H, triton.cdiv(V, columns)), sizes | blocks
 
