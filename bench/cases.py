@@ -32,7 +32,8 @@ class Case:
         """By the letters of the axes."""
         d = self.size
         axes = {"B": self.rows * self.members, "G": self.members, "H": self.heads, "T": self.time, "S": self.time}
-        return axes | {"K": d, "V": d, "D": d, "O": d, "N": self.states}
+        axes |= {"K": d, "V": d, "D": d, "O": d, "N": self.states, "M": self.operator.usual.get("M", 1)}
+        return self.operator.all_sizes(axes)
 
     @property
     def bounded(self) -> int:
@@ -61,7 +62,7 @@ class Case:
 def usual_case(operator: Operator) -> Case:
     """The sizes of a usual model with the operator, at 50 steps."""
     sizes = operator.usual
-    size = sizes.get("D") or sizes["K"]
+    size = sizes.get("D") or sizes.get("K") or sizes["N"]
     return Case(operator.name, 50, size, heads=sizes["H"], states=sizes.get("N", 0))
 
 
@@ -89,7 +90,7 @@ def usual(cuda: bool) -> list[Case]:
     attention = [
         replace(case, time=length, size=size, rows=(16384 if cuda else 2048) // length, dtype=dtype)
         for case in ATTENTION
-        for dtype in (("float32", "bfloat16") if cuda and case.op == "delta_rule" else ("float32",))
+        for dtype in (("float32", "bfloat16") if cuda and case.op in ("delta_rule", "dplr") else ("float32",))
         for size in (16, 64)
         for length in (64, 256, 2048)
     ]

@@ -97,8 +97,10 @@ def with_input(op: str, backend: str) -> Contender:
 
 def fla(op: str, dtype: torch.dtype) -> list[Contender]:
     """The forms of flash-linear-attention that take a dtype; none where it is not installed."""
-    if op not in FLA or importlib.util.find_spec("fla") is None:
+    if importlib.util.find_spec("fla") is None or op not in (*FLA, "dplr"):
         return []
+    if op == "dplr":
+        return [_fla_dplr()]
     forms = ["fused_recurrent", "chunk"]
     if op == "delta_rule" and dtype == torch.float32:
         forms.remove("chunk")  # it refuses float32
@@ -113,6 +115,18 @@ def _fla(op: str, form: str) -> Contender:
         return lambda: (function(*parameters.values(), scale=1.0, **options)[0],), parameters
 
     return Contender(f"fla {form.removeprefix('fused_')}", start, turned)
+
+
+def _fla_dplr() -> Contender:
+    """One write per token, and the decay as its logarithm; its other form has no gradient."""
+
+    def start(inputs: Tensors) -> tuple[Forward, Tensors]:
+        function = importlib.import_module("fla.ops.generalized_delta_rule").chunk_dplr_delta_rule
+        by_name = {name: inputs[name].squeeze(3) for name in ("k", "v", "a", "b")}
+        parameters = leaves({"q": inputs["q"], **by_name, "gk": inputs["w"].log()}, turned)
+        return lambda: (function(*parameters.values(), scale=1.0)[0],), parameters
+
+    return Contender("fla chunk", start, None)
 
 
 def torch_nn(op: str) -> Contender:

@@ -15,8 +15,14 @@ from assay.models.zoo import ByConvention
 from assay.rng import Rng
 
 SMALL = {"width": 8, "heads": 2, "layers": 2, "states": 3}
-SHARED = {"norm", "ff", "features"}  # options of code that all models share: tested with the first model that has them
-NUMBERS = {"ff": (0, 4), "steps": (1, 2, 3)}
+SHARED = {
+    "norm",
+    "ff",
+    "features",
+    "unit",
+    "output",
+}  # options of code that all models share: tested with the first model that has them
+NUMBERS = {"ff": (0, 4), "steps": (1, 2, 3), "convolution": (0, 1)}
 VOCAB, ANSWERS = 3, 3
 
 

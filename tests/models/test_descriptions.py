@@ -37,7 +37,7 @@ def refusal(name: str, **options: Any) -> str:
         ("lstmm", "lstm"),
         ("transfomer", "transformer"),
         ("Delta-Net", "delta-net"),
-        ("rwkv", ", ".join(sorted(MODELS.entries))),
+        ("perceptron", ", ".join(sorted(MODELS.entries))),
     ],
 )
 def test_unknown_model(wrong: str, right: str):
@@ -107,7 +107,8 @@ def test_values_with_names(name: str, option: str, value: Any):
     said = refusal(name, **{option: value})
     assert option in said
     assert str(value) in said
-    for right in NAMES.get(option, ["none", "sinusoidal", "learned", *(["rotary"] if name == "transformer" else [])]):
+    others = ["rotary", "alibi"] if name == "transformer" else []
+    for right in NAMES.get(option, ["none", "sinusoidal", "learned", *others]):
         assert right in said
 
 

@@ -30,9 +30,14 @@ CASES = {
     "recurrent-delta": HEADED | {"layers": 1},
     "srwm": HEADED | {"layers": 1},
     "retnet": HEADED | {"layers": 1},
+    "gated-delta-product": HEADED | {"layers": 1},
+    "mamba-2": HEADED | {"layers": 1, "states": 3},
     "transformer": HEADED,
     "e-lstm": {"width": 3},
     "lstm": {"width": 3},
+    "slstm": HEADED | {"layers": 1},
+    "pd-ssm": {"width": 4, "layers": 1, "states": 3},
+    "forgetting-transformer": HEADED | {"layers": 1},
 }
 MEMBERS, ROWS, TIME = 2, 2, 3
 

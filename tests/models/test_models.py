@@ -47,6 +47,7 @@ def folded(model: Model, x: Tensor) -> tuple[Tensor, Any]:
 def test_options_are_all_covered():
     expected = {
         "transformer-positions=rotary",
+        "transformer-positions=alibi",
         "transformer-norm=none",
         "transformer-ff=0",
         "srwm-reading=after",
@@ -138,7 +139,7 @@ def test_real_valued_inputs(case: Case):
 # -- seeds ---------------------------------------------------------------------------------------------------------
 
 # Parameters with a deterministic initial value.
-FIXED = ("_norm.weight", "_norm.bias", ".A_log", ".log_decay", ".frequency")
+FIXED = ("_norm.weight", "_norm.bias", ".A_log", ".log_decay", ".frequency", ".state_weight")
 
 
 def drawn(model: Model) -> dict[str, Tensor]:
@@ -177,6 +178,11 @@ def around(D: int) -> int:
     return 3 * D + 3 * D + 3
 
 
+def matrices(square: int, others: int) -> int:
+    """Two layers of width 64 with this many square maps and other parameters, in the shared skeleton."""
+    return around(64) + 2 * (square * 64 * 64 + others + 4 * 64 + feed_forward(64))
+
+
 PARAMETERS = [
     # As published for D = 64, H = 4, L = 2, ff = 4.
     ("linear-transformer", {}, 99_843),
@@ -201,9 +207,55 @@ PARAMETERS = [
     ),
     ("delta-net-signed", {}, 100_355),
     ("delta-product", {"steps": 3}, around(64) + 2 * ((2 + 3 + 3) * 64 * 64 + 3 * 4 * 64 + 4 * 64 + feed_forward(64))),
+    # Those with a matrix as their state: square maps, the convolution, gates, constants, the norm of a head.
+    ("gated-delta-net", {}, matrices(5, 3 * 64 * 4 + 2 * 64 * 4 + 2 * 4 + 16)),
+    ("gated-delta-net", {"convention": "controlled"}, matrices(4, 2 * 64 * 4 + 2 * 4)),
+    ("gated-delta-product", {}, matrices(7, 5 * 64 * 4 + 3 * 64 * 4 + 2 * 4 + 16)),
+    ("kda", {}, matrices(4, 3 * 64 * 4 + 64 * 4 + 4 * 64 * 16 + 4 + 64 + 16)),
+    ("gated-delta-net-2", {}, matrices(6, 3 * 64 * 4 + 4 * 64 * 16 + 64 + 4 + 64 + 16)),
+    ("rwkv-7", {}, matrices(4, 6 * 64 + 6 * 64 * 32 + 2 * 64 + 2 * 64 + 2 * 64 + 64)),
+    ("gla", {}, matrices(5, 2 * 64 * 16 + 64 + 16)),
+    ("hgrn-2", {}, matrices(4, 16)),
+    ("mlstm", {}, matrices(5, 2 * (64 * 4 + 4) + 16)),
+    (
+        "mamba-2",
+        {},
+        around(64) + 2 * 64 + 2 * (64 * (128 + 160 + 4) + 160 * 5 + 3 * 4 + 128 + 128 * 64 + 2 * 64),
+    ),
     ("transformer", {"positions": "learned", "longest": 50}, 100_483 + 50 * 64),
     ("transformer", {"positions": "rotary"}, 100_483),
     ("linear-transformer", {"norm": "none", "ff": 0}, around(64) + 2 * 4 * 64 * 64),
+    ("transformer", {"positions": "alibi"}, 100_483),
+    ("slstm", {}, around(64) + 2 * (4 * (64 * 64 + 64 * 16 + 64) + 4 * 64 + 64 + 4 * 64 + feed_forward(64))),
+    (
+        "slstm",
+        {"convolution": 0, "output": "plain"},
+        around(64) + 2 * (4 * (64 * 64 + 64 * 16 + 64) + 4 * 64 + feed_forward(64)),
+    ),
+    (
+        "m2rnn",
+        {},
+        around(64)
+        + 2 * (5 * 64 * 64 + 3 * 64 * 4 + 64 * 4 + 4 + 4 + 4 * 16 * 16 + 64 + 16 + 4 * 64 + feed_forward(64)),
+    ),
+    (
+        "pd-ssm",
+        {},
+        around(64)
+        + 2 * (64 * 8 + 8 * 64 * 64 + 2 * (64 * 128 + 128 + 128 * 64 + 64) + 128 * 64 + 64 + 128 * 64 + 64)
+        + 2 * (4 * 64 + feed_forward(64)),
+    ),
+    (
+        "mamba-3",
+        {},
+        around(64)
+        + 2 * 64
+        + 2 * (64 * (2 * 128 + 2 * 16 + 3 * 4 + 4) + 4 + 2 * 16 + 2 * 4 * 16 + 4 + 128 * 64)
+        + 2 * (4 * 64 + feed_forward(64)),
+    ),
+    ("forgetting-transformer", {}, around(64) + 2 * (4 * 64 * 64 + 64 * 4 + 4 + 4 * 64 + feed_forward(64))),
+    ("stick-breaking", {}, around(64) + 2 * (4 * 64 * 64 + 4 * 64 + feed_forward(64))),
+    ("path", {}, around(64) + 2 * (5 * 64 * 64 + 3 * 64 + 64 * 4 + 4 + 4 * 64 + feed_forward(64))),
 ]
 
 
@@ -234,6 +286,22 @@ STATES: dict[str, Callable[..., int]] = {  # from the equations
     "e-lstm": lambda L, H, d, D, N, T: L * D,
     "dss": lambda L, H, d, D, N, T: 2 * L * D * N,
     "mamba": lambda L, H, d, D, N, T: L * (2 * D * N + 2 * D * 3),
+    "gated-delta-net": lambda L, H, d, D, N, T: L * (H * d**2 + 3 * D * 3),  # and the inputs of the convolution
+    "gated-delta-product": lambda L, H, d, D, N, T: L * (H * d**2 + 5 * D * 3),
+    "kda": lambda L, H, d, D, N, T: L * (H * d**2 + 3 * D * 3),
+    "gated-delta-net-2": lambda L, H, d, D, N, T: L * (H * d**2 + 3 * D * 3),
+    "rwkv-7": lambda L, H, d, D, N, T: L * (H * d**2 + D),
+    "mamba-2": lambda L, H, d, D, N, T: L * (2 * D * N + (2 * D + 2 * N) * 3),
+    "gla": lambda L, H, d, D, N, T: L * H * d**2,
+    "hgrn-2": lambda L, H, d, D, N, T: L * H * d**2,
+    "mlstm": lambda L, H, d, D, N, T: L * H * (d**2 + d + 1),
+    "slstm": lambda L, H, d, D, N, T: L * (3 * D + 3 * D),
+    "m2rnn": lambda L, H, d, D, N, T: L * (H * d**2 + 3 * 3 * D),
+    "pd-ssm": lambda L, H, d, D, N, T: L * 2 * N,
+    "mamba-3": lambda L, H, d, D, N, T: L * H * (N * 2 * d + N + 2 * d + -(-N // 4)),
+    "forgetting-transformer": lambda L, H, d, D, N, T: L * H * T * (2 * d + 1),
+    "stick-breaking": lambda L, H, d, D, N, T: L * 2 * T * H * d,
+    "path": lambda L, H, d, D, N, T: L * (2 * T * H * d + 2 * D),
     "hybrid": lambda L, H, d, D, N, T: H * d**2 + 2 * T * H * d,  # a delta rule and an attention
 }
 

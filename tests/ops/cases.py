@@ -18,7 +18,7 @@ from assay.ops.operator import Flags, Operator
 Part = list[Tensor]
 Parts = tuple[Part, Part, Part]  # sequences, weights, initial states
 Backends = tuple[str, ...]
-SIZES = {"H": 2, "K": 3, "V": 2, "D": 3, "O": 4, "N": 2}
+SIZES = {"H": 2, "K": 3, "V": 2, "D": 3, "O": 4, "N": 2, "M": 2}
 BACKENDS = ("reference", "chunked", "cpu", "gpu")
 
 
@@ -65,10 +65,10 @@ class Case:
         return tuple(tensor.cpu() for tensor in pytree.tree_leaves(self.call(on_device, backend)))
 
     def gradients(self, parts: Sequence[Sequence[Tensor]], backend: str = "reference") -> tuple[Tensor, ...]:
-        """The outputs, the final state, and the gradient of every input."""
+        """The outputs, the final state, and the gradient of every input that is not empty."""
         leaves = trainable(parts)
-        outputs = self.run(leaves, backend)
-        return *(o.detach() for o in outputs), *torch.autograd.grad(loss(outputs), flat(leaves))
+        outputs, differentiated = self.run(leaves, backend), [leaf for leaf in flat(leaves) if leaf.numel()]
+        return *(o.detach() for o in outputs), *torch.autograd.grad(loss(outputs), differentiated)
 
 
 def trainable(parts: Sequence[Sequence[Tensor]]) -> Parts:

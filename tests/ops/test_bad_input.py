@@ -144,6 +144,18 @@ def test_fewer_keys_than_queries():
     assert complaint("attention", parts) == "attention: k has 2 positions; expected at least 3, the time of q"
 
 
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ({"L": 2}, "dplr: w has 2 decays; expected 1 or 3"),
+        ({"R": 1}, "dplr: a has 1 corrections; expected 0 or 2"),
+        ({"L": 2, "K": 1}, "dplr: w has 2 decays; expected 1"),
+    ],
+)
+def test_axes_of_two_sizes(sizes: dict[str, int], expected: str):
+    assert complaint("dplr", CASES["dplr"].draw(3, **sizes)) == expected
+
+
 # -- dtypes and devices --------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from .test_kernels import TOLERANCE, Sizes, in_precision, near
 
 NEVER = 2**62
 AFFINE = ("affine", "affine-relu")
-NETWORKS = ("elman", "elman-relu", "gru", "lstm")
+NETWORKS = ("elman", "elman-relu", "gru", "lstm", "slstm")
 CASES = {"product": AFFINE, "weight gradient": (*AFFINE, "gru"), "recurrence": NETWORKS}
 ODD: dict[str, Sizes] = {
     "small": {"time": 3, "batch": 4, "groups": 2, "H": 1, "D": 5, "O": 3},

@@ -69,6 +69,18 @@ def delta_rule(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, .
     return np.array(o), W
 
 
+def dplr(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (q, k, v, decay, a, b), S, o = x, s[0], []
+    for t in range(len(q)):
+        for m in range(k.shape[1]):
+            kept, A = np.diag(decay[t]) if m == 0 else np.eye(len(S)), np.zeros((len(S), len(S)))
+            for i, j in np.ndindex(*A.shape):
+                A[i, j] = kept[i, j] + b[t, m, i] * a[t, m, j]
+            S = A @ S + np.outer(k[t, m], v[t, m])
+        o.append([sum(S[i, j] * q[t, i] for i in range(len(S))) for j in range(S.shape[1])])
+    return np.array(o), S
+
+
 def recurrent_delta(x: list[Array], w: list[Array], s: list[Array], additive: bool = False) -> tuple[Array, ...]:
     (q, k, v, b), (R_q, R_k, R_v, r_b), (W, o), outputs = x, w, s, []
     for t in range(len(q)):
@@ -138,6 +150,41 @@ def lstm(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
     return np.array(outputs), h, c
 
 
+def slstm(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    """As published: cell C, normaliser N and stabiliser m; the state has C / N and log N + m."""
+    (h, c, n), outputs = s, []
+    C, N, m, d = c, np.ones_like(n), n, len(s[0])
+    for a in x[0]:
+        i, f, z, o = ((a + w[0] @ h)[k * d : (k + 1) * d] for k in range(4))
+        log_f = np.log(sigmoid(f))
+        top = np.maximum(i, log_f + m)
+        write, keep = np.exp(i - top), np.exp(log_f + m - top)
+        C, N, m = keep * C + write * np.tanh(z), keep * N + write, top
+        h = sigmoid(o) * C / N
+        outputs.append(h)
+    return np.array(outputs), h, C / N, np.log(N) + m
+
+
+def m2rnn(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    (q, k, v, f), W, H, outputs = x, w[0], s[0], []
+    for t in range(len(q)):
+        new = np.zeros_like(H)
+        for i, j in np.ndindex(*H.shape):
+            new[i, j] = np.tanh(sum(H[i, n] * W[n, j] for n in range(len(W))) + k[t, i] * v[t, j])
+        H = f[t] * H + (1 - f[t]) * new
+        outputs.append([sum(q[t, i] * H[i, j] for i in range(len(H))) for j in range(H.shape[1])])
+    return np.array(outputs), H
+
+
+def permuted_scan(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
+    P, a, b, h = x[0], *(z[..., 0] + 1j * z[..., 1] for z in (*x[1:], s[0]))
+    states = []
+    for t in range(len(P)):
+        h = np.array([sum(P[t, i, j] * a[t, j] * h[j] for j in range(len(h))) + b[t, i] for i in range(len(h))])
+        states.append(np.stack([h.real, h.imag], axis=-1))
+    return np.array(states), states[-1]
+
+
 def diagonal_scan(x: list[Array], w: list[Array], s: list[Array]) -> tuple[Array, ...]:
     (a, b, C), D, h, outputs = (v[..., 0] + 1j * v[..., 1] for v in w[:3]), w[3], s[0][..., 0] + 1j * s[0][..., 1], []
     for u in x[0]:
@@ -188,12 +235,16 @@ EQUATIONS: dict[str, Callable[..., tuple[Array, ...]]] = {
     "linear_attention": linear_attention,
     "retention": retention,
     "delta_rule": delta_rule,
+    "dplr": dplr,
     "recurrent_delta": recurrent_delta,
     "srwm": srwm,
     "elman": elman,
     "gru": gru,
     "lstm": lstm,
     "elementwise_lstm": elementwise_lstm,
+    "slstm": slstm,
+    "m2rnn": m2rnn,
+    "permuted_scan": permuted_scan,
     "diagonal_scan": diagonal_scan,
     "selective_scan": selective_scan,
     "causal_convolution": causal_convolution,

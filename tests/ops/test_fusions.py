@@ -65,6 +65,8 @@ CASES = [
     *(Case("qkvb", ((2, 1, 20),), {"heads": 2, "features": name, "sigmoid": name == "unit"}) for name in FEATURES),
     Case("qkvb", ((2, 17, 49),), {"heads": 1, "features": "elu-sum", "sigmoid": True}),
     Case("gate", ((2, 3, 5), (2, 3, 5))),
+    Case("head_norm", ((4, 2, 5, 3), (4, 5, 6), (2, 3)), {"activation": "silu"}),
+    Case("head_norm", ((2, 1, 70, 40), (2, 70, 40), (1, 40)), {"activation": "sigmoid"}),
     Case("embedding", ((4, 3), (2, 5, 7)), most=5),
     Case("embedding", ((1, 70), (1, 70, 66)), most=70),
     Case("cross_entropy", ((3, 7, 5), (3, 7)), most=5),
@@ -192,5 +194,9 @@ def test_bad_arguments_are_named():
         ops.qkv(z, heads=2)
     with pytest.raises(BadInput, match=r"^qkvb: unknown features 'elus'"):
         ops.qkvb(z, heads=2, features="elus")
+    with pytest.raises(BadInput, match=r"^head_norm: z has 20 entries; expected 12, 3 heads of 4$"):
+        ops.head_norm(torch.zeros(2, 3, 3, 4), z, z[:1, 0, :4])
+    with pytest.raises(BadInput, match=r"^head_norm: unknown activation 'relu'; expected one of silu, sigmoid$"):
+        ops.head_norm(torch.zeros(2, 5, 3, 4), z, z[:1, 0, :4], activation="relu")
     with pytest.raises(BadInput, match=r"^embedding: tokens is float32; expected int64"):
         ops.embedding(z[..., 0], z)

@@ -52,11 +52,15 @@ def settings(case: Case, backend: str) -> dict[str, Sizes]:
     if "V" in case.axes:
         sizes |= {"key<value": {"time": 3, **batch, "K": 5, "V": 18}}
         sizes |= {"key>value": {"time": 3, **batch, "K": 18, "V": 5}}
-    if "V" in case.axes and case.operator.chunked and backend == "gpu":  # chunks of other sizes
+    if "V" in case.axes and case.operator.chunked and not case.operator.choices and backend == "gpu":  # other chunks
         sizes |= {"time=65": {"time": 65, **batch}, "time=70-size=33": {"time": 70, **batch, "K": 33, "V": 33}}
         sizes |= {"time=70-rows=140": {"time": 70, "batch": 140, "K": 16, "V": 16}} if ON_GPU else {}
     if case.name in ("srwm", "recurrent_delta") and backend == "gpu":  # sixteen lanes in float32
         sizes |= {"size=12": {"time": 3, "batch": 3, "H": 1, "K": 12, "V": 9, "D": 12}}
+    if case.operator.choices:  # one decay for all keys, no correction, a token of one write
+        sizes |= {"decays=1": {"time": 3, **batch, "L": 1}, "corrections=0": {"time": 3, **batch, "R": 0}}
+        sizes |= {"writes=1-decays=1-corrections=0": {"time": 3, **batch, "M": 1, "L": 1, "R": 0}}
+        sizes |= {"key=128": {"time": 2, **batch, "K": 128, "V": 40}} if backend == "gpu" else {}
     if "S" in case.axes:  # several tiles, the last of one step, with a past and without
         sizes |= {"time=70-past=59": {"time": 70, **batch, "S": 129}, "time=1-past=64": {"time": 1, **batch, "S": 65}}
         sizes |= {"time=129-size=64": {"time": 129, **batch, "D": 64}, "size=128": {"time": 65, **batch, "D": 128}}
@@ -133,7 +137,8 @@ def test_equals_the_reference(case: Case, backend: str, sizes: Sizes):
         near(got, wanted, TOLERANCE[dtype])
 
 
-LINEAR = ("linear_attention", "retention", "delta_rule", "diagonal_scan", "selective_scan", "affine", "layer_norm")
+LINEAR = {"linear_attention", "retention", "delta_rule", "dplr", "diagonal_scan", "permuted_scan", "selective_scan"}
+LINEAR |= {"affine", "layer_norm"}
 SATURATING = [name for name, case in CASES.items() if case.name not in LINEAR]  # a new operator is tested too
 
 

@@ -95,6 +95,19 @@ def test_beta_of_one_and_a_unit_key_write_the_value(case: Case, backend: str):
     close((final @ k[:, :, -1, :, None])[..., 0], v[:, :, -1])
 
 
+@with_backends(*BACKENDS, among=["delta_rule", "linear_attention", "retention"])
+def test_special_cases_of_dplr(case: Case, backend: ops.Backend):
+    """The state is transposed; beta k k^T removes what is read, a decay is the same for all keys."""
+    (q, k, v, *beta), decay, (W,) = case.draw(7)
+    rates = beta[0][..., None] if beta else torch.ones_like(v[..., :1])
+    w = decay[0].expand(len(q), -1)[:, :, None, None].expand(-1, -1, 7, 1) if decay else torch.ones_like(v[..., :1])
+    correction = {"a": (-rates * k)[:, :, :, None], "b": k[:, :, :, None]} if beta else {}
+    got = ops.dplr(q, k[:, :, :, None], (rates * v)[:, :, :, None], w, S=W.mT, backend=backend, **correction)
+    o, final = case.run(([q, k, v, *beta], decay, [W]))
+    close(got[0], o)
+    close(got[1].mT, final)
+
+
 @with_backends(*BACKENDS, among=["srwm"])
 @pytest.mark.parametrize("index", range(4))
 def test_srwm_moves_its_rows_by_affine_combinations(case: Case, backend: str, index: int):

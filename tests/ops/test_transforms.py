@@ -15,6 +15,7 @@ from torch._dynamo.exc import TorchRuntimeError
 from torch.autograd import forward_ad
 from torch.func import functional_call, stack_module_state, vmap
 
+from assay import ops
 from assay.description import BadInput
 from assay.models import MIXERS
 from assay.ops.dispatch import KERNELS, OPERATORS
@@ -207,6 +208,21 @@ def test_compiled_vmap_is_eager(case: Case, backend: str, compiled: Callable[...
     close(differentiated(compiled(mapped), parts), differentiated(mapped, parts))
 
 
+@with_backends("cpu", among=["dplr"])
+def test_compiled_again_with_an_input_more(case: Case, backend: str, compiled: Callable[..., Any]):
+    """Then torch.compile knows the writes of k as a symbol and those of a as a number, and they are equal."""
+
+    def run(inputs: dict[str, Tensor]) -> Tensor:
+        output: Tensor = getattr(ops, case.name)(**inputs, backend=backend)[0]
+        return output
+
+    quick = compiled(run)
+    for writes, left_out in ((1, {"a", "b"}), (2, set[str]())):
+        drawn = dict(zip(case.operator.inputs, flat(case.draw(3, M=writes)), strict=True))
+        inputs = {name: x for name, x in drawn.items() if name not in left_out}
+        close((quick(inputs),), (run(inputs),))
+
+
 # -- the operators -------------------------------------------------------------------------------------------------
 
 
@@ -217,7 +233,19 @@ def test_compiled_vmap_is_eager(case: Case, backend: str, compiled: Callable[...
 def test_operators_keep_their_promises(name: str, backend: str):
     device = "cuda" if backend == "gpu" and torch.cuda.is_available() else "cpu"
     operator, kernel = OPERATORS[name], KERNELS[name, backend]
-    sizes = {"B": 2, "G": 2, "H": 1, "T": 2 if backend == "cpu" else 1, "S": 3, "K": 3, "V": 5, "D": 3, "O": 5, "N": 5}
+    sizes = {
+        "B": 2,
+        "G": 2,
+        "H": 1,
+        "T": 2 if backend == "cpu" else 1,
+        "S": 3,
+        "K": 3,
+        "V": 5,
+        "D": 3,
+        "O": 5,
+        "N": 5,
+        "M": 2,
+    }
     drawn = operator.draw(sizes, torch.Generator().manual_seed(0), torch.float64)
     inputs = [x.to(device) for x in drawn.values()]
     varied = {flag: value for variant in operator.variants.values() for flag, value in variant.items()}

@@ -59,6 +59,22 @@ MODELS = {
     "retnet": "RetNet",
     "dss": "DSS",
     "mamba": "Mamba",
+    "gated-delta-net": "Gated DeltaNet",
+    "gated-delta-product": "Gated DeltaProduct",
+    "kda": "Kimi Delta Attention",
+    "gated-delta-net-2": "Gated DeltaNet-2",
+    "rwkv-7": "RWKV-7",
+    "mamba-2": "Mamba-2",
+    "gla": "GLA",
+    "hgrn-2": "HGRN-2",
+    "mlstm": "the mLSTM",
+    "mamba-3": "Mamba-3",
+    "slstm": "the sLSTM",
+    "pd-ssm": "PD-SSM",
+    "m2rnn": "the M2RNN",
+    "forgetting-transformer": "the forgetting Transformer",
+    "stick-breaking": "stick-breaking attention",
+    "path": "PaTH",
 }
 
 

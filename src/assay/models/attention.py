@@ -15,7 +15,7 @@ from assay.models import initial
 from assay.models.causal import State
 from assay.models.dense import has_kernel
 from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
-from assay.models.positions import rotate
+from assay.models.positions import linear_bias, rotate
 from assay.rng import Rng
 
 Scores = Float[Tensor, "batch heads time past"]  # -inf at future positions
@@ -61,11 +61,13 @@ WEIGHTINGS: dict[str, Weighting] = {
 
 
 class Attention(HeadedMixer):
-    """Softmax attention; `rotary` rotates queries and keys by their positions."""
+    """Softmax attention; `rotary` rotates queries and keys by their positions, `alibi` lowers scores by distance."""
 
     kind: ClassVar[str] = "attention"
+    added: ClassVar[tuple[str, ...]] = ("alibi",)
     bias: bool = False
     rotary: bool = False
+    alibi: bool = False
 
     @property
     def rotates(self) -> bool:
@@ -83,6 +85,7 @@ class AttentionLayer(MixerLayer):
     def __init__(self, description: Attention, width: int, rng: Rng) -> None:
         super().__init__()
         self.weighting: Weighting | None = None
+        self.alibi = description.alibi
         self.heads, self.rotary, self.dim = description.heads, description.rotary, width // description.heads
         self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=description.bias)
         self.out = initial.linear(rng.child("out"), width, width, bias=description.bias)
@@ -92,21 +95,33 @@ class AttentionLayer(MixerLayer):
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         past_k, past_v = state
-        if has_kernel("qkv", x):
-            q, k, v = ops.qkv(self.project(x), heads=self.heads)
-        else:
-            q, k, v = (split_heads(part, self.heads) for part in self.project(x).chunk(3, -1))
+        q, k, v = queries_keys_values(self.project(x), self.heads)
         past = past_k.shape[2]
         if self.rotary:
             positions = torch.arange(past, past + x.shape[1], device=x.device)
             q, k = rotate(q, positions), rotate(k, positions)
         if past:
             k, v = torch.cat([past_k, k], dim=2), torch.cat([past_v, v], dim=2)
+        return self.out(join_heads(self._attend(q, k, v, backend))), (k, v)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, backend: ops.Backend) -> Tensor:
+        if not self.alibi:
+            if self.weighting is None:
+                return ops.attention(q, k, v, backend=backend)
+            return self.weighting(ops.causal_scores(q, k)) @ v
+        bias = linear_bias(self.heads, torch.arange(k.shape[2], device=k.device), k.dtype)
         if self.weighting is None:
-            o = ops.attention(q, k, v, backend=backend)
-        else:
-            o = self.weighting(ops.causal_scores(q, k)) @ v
-        return self.out(join_heads(o)), (k, v)
+            return ops.biased_attention(q, k, v, bias.expand(len(k), -1, -1), backend=backend)
+        distances = bias[:, None] - bias[:, -q.shape[2] :, None]
+        return self.weighting(ops.causal_scores(q, k) + distances) @ v
 
     def state_floats(self, length: int) -> int:
         return 2 * length * self.heads * self.dim
+
+
+def queries_keys_values(z: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every head, from one projection z [batch, time, 3 width]."""
+    if has_kernel("qkv", z):
+        return ops.qkv(z, heads=heads)
+    q, k, v = (split_heads(part, heads) for part in z.chunk(3, -1))
+    return q, k, v

@@ -46,3 +46,9 @@ def scale_matrices(module: nn.Module, factor: float) -> None:
 def log_uniform(rng: Rng, count: int, low: float, high: float) -> Tensor:
     """Numbers between low and high with a uniform logarithm."""
     return torch.exp(rng.uniform(count) * (math.log(high) - math.log(low)) + math.log(low)).float()
+
+
+def step_sizes(rng: Rng, count: int) -> Tensor:
+    """Biases whose softplus is log-uniform between 0.001 and 0.1."""
+    dt = log_uniform(rng, count, 1e-3, 1e-1)
+    return dt + torch.log(-torch.expm1(-dt))

@@ -41,8 +41,7 @@ class SelectiveSsmLayer(MixerLayer):
         self.conv_bias = initial.uniform(rng.child("conv_bias"), self.inner, bound=bound)
         self.select = initial.linear(rng.child("select"), self.inner, self.rank + 2 * self.states, bias=False)
         self.dt = initial.linear(rng.child("dt"), self.rank, self.inner)
-        dt = initial.log_uniform(rng.child("dt_bias"), self.inner, 1e-3, 1e-1)
-        self.dt.bias = nn.Parameter(dt + torch.log(-torch.expm1(-dt)))  # softplus of this is dt
+        self.dt.bias = nn.Parameter(initial.step_sizes(rng.child("dt_bias"), self.inner))
         A = torch.arange(1, self.states + 1, dtype=torch.float32)
         self.A_log = nn.Parameter(A.log().expand(self.inner, -1).clone())
         self.D = nn.Parameter(torch.ones(self.inner))

@@ -1,4 +1,5 @@
-"""Positions: added to the embedding (sinusoidal, learned) or rotations of queries and keys (rotary)."""
+"""Positions: added to the embedding (sinusoidal, learned), rotations of queries and keys (rotary), or a bias of
+attention's scores (ALiBi)."""
 
 from __future__ import annotations
 
@@ -50,3 +51,9 @@ def rotate(x: Float[Tensor, "batch heads time dim"], positions: Int[Tensor, "tim
     angles = _angles(positions, first.shape[-1], x)
     sin, cos = angles.sin(), angles.cos()
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+
+
+def linear_bias(heads: int, positions: Int[Tensor, "time"], dtype: torch.dtype) -> Float[Tensor, "heads time"]:
+    """2^(-8 h / heads) times the position in head h = 1, 2, ...: scores fall with the distance (Press et al. 2022)."""
+    slopes = 2.0 ** (-8 * torch.arange(1, heads + 1, device=positions.device, dtype=dtype) / heads)
+    return slopes[:, None] * positions

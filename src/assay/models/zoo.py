@@ -31,7 +31,7 @@ from assay.models.srwm import Srwm
 
 Convention = Literal["paper", "controlled"]
 Reading = Literal["before", "after"]
-Positions = Literal["none", "sinusoidal", "learned", "rotary"]
+Positions = Literal["none", "sinusoidal", "learned", "rotary", "alibi"]
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,14 @@ def transformer(
     _one_of("positions", positions, get_args(Positions))
     return Stack(
         name="transformer",
-        mixers=in_layers(Attention(heads=heads, bias=paper, rotary=positions == "rotary"), layers),
+        mixers=in_layers(
+            Attention(heads=heads, bias=paper, rotary=positions == "rotary", alibi=positions == "alibi"), layers
+        ),
         width=width,
         ff=ff,
         norm=norm,
         final_norm=paper,
-        positions="none" if positions == "rotary" else positions,
+        positions="none" if positions == "rotary" or positions == "alibi" else positions,
         longest=longest,
     )
 

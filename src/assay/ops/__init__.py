@@ -15,6 +15,7 @@ from assay.ops.dispatch import FUSIONS as FUSIONS
 from assay.ops.dispatch import OPERATORS as OPERATORS
 from assay.ops.dispatch import Backend as Backend
 from assay.ops.dispatch import backend_for as backend_for
+from assay.ops.dplr import *  # noqa: F403
 from assay.ops.fast_weights import *  # noqa: F403
 from assay.ops.fusions import *  # noqa: F403
 from assay.ops.layers import *  # noqa: F403

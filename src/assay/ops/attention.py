@@ -8,7 +8,7 @@ from torch import Tensor
 from assay.ops.dispatch import Backend, call, define
 from assay.ops.operator import Operator
 
-__all__ = ["attention", "causal_scores"]
+__all__ = ["attention", "biased_attention", "causal_scores"]
 
 
 def causal_scores(q: Tensor, k: Tensor) -> Tensor:
@@ -43,3 +43,21 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, backend: Backend = "auto") -> 
     """o = softmax(q k^T / sqrt(dim)) v, causal; k and v are [batch, heads, past + time, dim], the past first."""
     (o,) = call(ATTENTION, q, k, v, backend=backend)
     return o
+
+
+def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *, backend: Backend = "auto") -> Tensor:
+    """o = softmax(q k^T / sqrt(dim) + bias) v, causal; the keys' bias is [batch, heads, past + time].
+
+    It is attention with three more entries per head, 1 in every query and a part of the bias in every key: parts of
+    eight bits each, which no backend rounds in a product. The last one has the rest, and so the gradient.
+    """
+    size = q.shape[-1] + 3
+    rest, parts = bias * size**0.5, []
+    for _ in range(2):
+        parts.append(rest.detach().bfloat16().to(rest.dtype))
+        rest = rest - parts[-1]
+    ones = q.new_ones(*q.shape[:-1], 3)
+    q = torch.cat([q * (size / (size - 3)) ** 0.5, ones], dim=-1)
+    k = torch.cat([k, torch.stack([*parts, rest], dim=-1).to(k.dtype)], dim=-1)
+    o = attention(q, k, torch.cat([v, v.new_zeros(*v.shape[:-1], 3)], dim=-1), backend=backend)
+    return o[..., :-3]

@@ -95,3 +95,61 @@ def causal_convolution(x: Tensor, w: Tensor, b: Tensor, past: Tensor) -> tuple[T
     for k in range(w.shape[-1]):
         total = total + w[:, :, None, :, k] * window[:, :, k : k + time]
     return F.silu(total), window[:, :, time:].mT
+
+
+def dplr(q: Tensor, k: Tensor, v: Tensor, w: Tensor, a: Tensor, b: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
+    """What the corrections read solves r_i = a_i^T D S + sum_{j<i} (a_i . D b_j) r_j + (a_i . D k_j) v_j.
+
+    A unit lower triangular system over the writes of a chunk. D is the decay between two writes, a product of w that is
+    multiplied up: nothing is divided by a small decay. Then o_i = q_i^T D S + sum_{j<=i} (q_i . D b_j) r_j + ...
+    """
+    outputs, (writes, corrections) = [], (k.shape[3], a.shape[3])
+    length = max(1, (CHUNK if w.shape[-1] == 1 else CHUNK // 4) // writes)  # all pairs of moments have decays of keys
+    for q_c, k_c, v_c, w_c, a_c, b_c in zip(*(x.split(length, dim=2) for x in (q, k, v, w, a, b)), strict=True):
+        time, values = q_c.shape[2], v_c.flatten(2, 3)
+        decay = _decays(w_c)
+        reads = values[:, :, :0]
+        if corrections:
+            reads = _reads(k_c, values, decay, a_c, b_c, S)
+        causal = q.new_ones(time, time).tril()
+        o = (decay[:, :, :, 0] * q_c) @ S
+        S = decay[:, :, -1, 0, :, None] * S
+        for key, value in ((b_c, reads), (k_c, values)):
+            scores = _scores(q_c[:, :, :, None], decay[:, :, :, None, 1:], key)
+            o = o + (scores * causal.repeat_interleave(key.shape[3], 1)) @ value
+            S = S + (decay[:, :, -1, 1:, None] * key).flatten(2, 3).mT @ value
+        outputs.append(o)
+    return torch.cat(outputs, dim=2), S
+
+
+def _reads(k: Tensor, values: Tensor, decay: Tensor, a: Tensor, b: Tensor, S: Tensor) -> Tensor:
+    """a^T S before every write of a chunk; the first of a moment reads S before the decay of that moment."""
+    writes = k.shape[3]
+    moment_before = torch.cat([torch.ones_like(decay[:, :, :1]), decay[:, :, :-1]], dim=2)
+    decay = torch.stack([moment_before] + [decay] * (writes - 1), dim=3)
+    earlier = a.new_ones(values.shape[2], values.shape[2]).tril(-1)
+    by_read, by_value = (_scores(a, decay[..., 1:, :], key) * earlier for key in (b, k))
+    right = (decay[..., 0, :] * a).flatten(2, 3) @ S + by_value @ values
+    system = torch.eye(values.shape[2], dtype=a.dtype, device=a.device) - by_read
+    reads: Tensor = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    return reads
+
+
+def _decays(w: Tensor) -> Tensor:
+    """[..., i, j, :] is w_j ... w_i, the decay from before moment j to after moment i; 1 for j > i, up to j = time."""
+    decay = torch.ones_like(w[:, :, :1]).expand(-1, -1, w.shape[2] + 1, -1)
+    moments, rows = torch.arange(w.shape[2] + 1, device=w.device)[:, None], []
+    for i, w_i in enumerate(w.unbind(2)):
+        decay = torch.where(moments <= i, decay * w_i[:, :, None], decay)
+        rows.append(decay)
+    return torch.stack(rows, dim=2)
+
+
+def _scores(reader: Tensor, decay: Tensor, key: Tensor) -> Tensor:
+    """reader . decay key: [time, reads, key size] by [time, keys, key size], with decays [time, reads, time, 1 or key
+    size]; as a matrix [time reads, time keys]."""
+    if decay.shape[-1] == 1:
+        products = reader.flatten(2, 3) @ key.flatten(2, 3).mT
+        return products * decay.flatten(2, 3)[..., 0].repeat_interleave(key.shape[3], -1)
+    decayed = (reader[..., None, :] * decay).flatten(2, 3)
+    return (decayed.transpose(2, 3) @ key.mT).transpose(2, 3).flatten(3)

@@ -15,8 +15,10 @@ from assay.ops.layers import layer_norm_step
 from assay.ops.operator import Operator
 from assay.ops.products import per_row
 
-__all__ = ["add_norm", "cross_entropy", "embedding", "gate", "qkv", "qkvb"]
+__all__ = ["add_norm", "cross_entropy", "embedding", "gate", "head_norm", "qkv", "qkvb"]
 
+HEAD_EPS = 1e-5
+ACTIVATIONS = ("silu", "sigmoid")
 IGNORE = -100  # a target that is not counted
 FEATURES = ("elu", "elu-sum", "softmax", "unit", "identity")
 
@@ -155,6 +157,46 @@ GATE = define(
 def gate(x: Tensor, z: Tensor, *, backend: Backend = "auto") -> Tensor:
     """x sigmoid(z), element by element."""
     (y,) = call(GATE, x, z, backend=backend)
+    return y
+
+
+# -- the norm of every head's output, with a gate ------------------------------------------------------------------
+
+
+def rms_norm(x: Tensor, w: Tensor) -> Tensor:
+    """x / rms(x) along the last axis, times w."""
+    return x * (x.square().mean(-1, keepdim=True) + HEAD_EPS).rsqrt() * w
+
+
+def head_norm_step(o: Tensor, z: Tensor, w: Tensor, activation: str) -> tuple[Tensor]:
+    """rms-norm(o) per head, joined to [batch, time, heads dim], times silu(z) or sigmoid(z)."""
+    y = rms_norm(o, per_row(w, len(o))[:, None, None]).transpose(1, 2).flatten(2)
+    return (y * (F.silu(z) if activation == "silu" else z.sigmoid()),)
+
+
+HEAD_NORM = define(
+    Operator(
+        "head_norm",
+        head_norm_step,
+        inputs={"o": "B H T D", "z": "B T O", "w": "G D"},
+        outputs={"y": "B T O"},
+        kernels={"gpu": 0},
+        flags={"activation": "silu"},
+        fusible=True,
+    ),
+    FUSIONS,
+)
+
+
+def head_norm(o: Tensor, z: Tensor, w: Tensor, *, activation: str = "silu", backend: Backend = "auto") -> Tensor:
+    """o / rms(o) of every head [batch, heads, time, dim] times w [groups, dim], joined, times the activation of z
+    [batch, time, heads dim]."""
+    if activation not in ACTIVATIONS:
+        raise BadInput(f"head_norm: unknown activation {activation!r}; expected one of {', '.join(ACTIVATIONS)}")
+    if o.ndim == 4 and z.shape[-1] != o.shape[1] * o.shape[3]:
+        expected = f"{o.shape[1]} heads of {o.shape[3]}"
+        raise BadInput(f"head_norm: z has {z.shape[-1]} entries; expected {o.shape[1] * o.shape[3]}, {expected}")
+    (y,) = call(HEAD_NORM, o, z, w, activation=activation, backend=backend)
     return y
 
 

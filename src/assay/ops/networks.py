@@ -1,15 +1,16 @@
-"""Recurrent networks: the state is a vector, or two."""
+"""Recurrent networks: the state is a vector, or several; that of the M2RNN is a matrix."""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from assay.ops.dispatch import Backend, call, define
 from assay.ops.operator import Operator
-from assay.ops.products import weigh
+from assay.ops.products import outer, weigh
 
-__all__ = ["elementwise_lstm", "elman", "gru", "lstm"]
+__all__ = ["elementwise_lstm", "elman", "gru", "lstm", "m2rnn", "slstm"]
 
 _USUAL = {"H": 1, "D": 64}
 
@@ -147,3 +148,84 @@ def elementwise_lstm(
     """The recurrence of the e-LSTM: its outputs are the cells c; w_z and w_f are [groups, heads, dim]."""
     outputs, c = call(ELEMENTWISE_LSTM, z, f, w_z, w_f, c, backend=backend)
     return outputs, c
+
+
+# -- the sLSTM -----------------------------------------------------------------------------------------------------
+
+
+def slstm_step(a: Tensor, R: Tensor, h: Tensor, c: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """c' = c + p (tanh(z) - c), h' = sigmoid(o) c' with i, f, z, o = a + R h stacked in this order.
+
+    The published cell and normaliser (Beck et al. 2024) only act by their quotient c; n is the normaliser's logarithm:
+    n' = log(exp(i) + sigmoid(f) exp(n)), and p = exp(i - n') is the new token's share of it.
+    """
+    i, f, z, o = (a + weigh(R, h)).chunk(4, -1)
+    kept = n + F.logsigmoid(f)
+    c = c + (i - kept).sigmoid() * (z.tanh() - c)
+    return o.sigmoid() * c, c, torch.logaddexp(i, kept)
+
+
+SLSTM = define(
+    Operator(
+        "slstm",
+        slstm_step,
+        inputs={"a": "B H T 4D", "R": "G H 4D D", "h": "B H D", "c": "B H D", "n": "B H D"},
+        outputs={"h": "B H T D", "c": "B H D", "n": "B H D"},
+        kernels={"cpu": 1, "gpu": 2},
+        bundles={"state": ("h", "c", "n")},
+        by_group=("R",),
+        usual={"H": 4, "D": 16},
+    )
+)
+
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+def slstm(a: Tensor, R: Tensor, state: Three | None = None, *, backend: Backend = "auto") -> tuple[Tensor, Three]:
+    """The sLSTM; a [..., 4 dim] and R [groups, heads, 4 dim, dim] hold the gates i, f, z, o in this order.
+
+    The state is (h, c, n): the output, the normalised cell and the logarithm of the normaliser.
+    """
+    outputs, h, c, n = call(SLSTM, a, R, state, backend=backend)
+    return outputs, (h, c, n)
+
+
+# -- the M2RNN -----------------------------------------------------------------------------------------------------
+
+
+def m2rnn_step(q: Tensor, k: Tensor, v: Tensor, f: Tensor, W: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
+    """H' = f H + (1 - f) tanh(H W + k v^T), o = H'^T q: W [groups, heads, value, value], H [..., key, value]."""
+    f, rows = f[..., None, None], H.unflatten(0, (len(W), -1))
+    H = f * H + (1 - f) * ((rows @ W[:, None]).flatten(0, 1) + outer(k, v)).tanh()
+    return (q[..., None, :] @ H).squeeze(-2), H
+
+
+M2RNN = define(
+    Operator(
+        "m2rnn",
+        m2rnn_step,
+        inputs={
+            "q": "B H T K",
+            "k": "B H T K",
+            "v": "B H T V",
+            "f": "B H T",
+            "W": "G H V V",
+            "H": "B H K V",
+        },
+        outputs={"o": "B H T V", "H": "B H K V"},
+        kernels={"cpu": 1, "gpu": 1},
+        by_group=("W",),
+        widest={"gpu": 64},  # the matrices of larger heads do not fit on chip
+        bounded="KV",
+        typical={"f": Tensor.sigmoid, "W": _contracting},
+        usual={"H": 4, "K": 16, "V": 16},
+    )
+)
+
+
+def m2rnn(
+    q: Tensor, k: Tensor, v: Tensor, f: Tensor, W: Tensor, H: Tensor | None = None, *, backend: Backend = "auto"
+) -> tuple[Tensor, Tensor]:
+    """H' = f H + (1 - f) tanh(H W + k v^T), o = H'^T q, with f [batch, heads, time] between 0 and 1."""
+    o, H = call(M2RNN, q, k, v, f, W, H, backend=backend)
+    return o, H

@@ -1,8 +1,8 @@
 """What an operator is: a step, axes of inputs and outputs, and flags. Checks and the reference follow from these.
 
 An axis is a letter: B batch, G groups, H heads, T time, S past and time, K key, V value, D head size, O output size, N
-states; 3D+1 and N-1 are sums of them. An input with T or S is a sequence, one with G a weight (the rows of a group
-share it), any other a state.
+states, M writes of a token, L decays, R corrections; 3D+1 and N-1 are sums of them. An input with T or S is a sequence,
+one with G a weight (the rows of a group share it), any other a state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from assay.description import BadInput
 from assay.ops.products import per_row
 
 AXES = {"B": "batch", "G": "groups", "H": "heads", "T": "time", "K": "key", "V": "value", "D": "dim"}
-AXES |= {"O": "out", "N": "state", "S": "past + time"}
+AXES |= {"O": "out", "N": "state", "S": "past + time", "M": "writes", "L": "decays", "R": "corrections"}
 Tensors = tuple[Tensor, ...]
 Flag = bool | int | str
 Flags = Mapping[str, Flag]
@@ -73,6 +73,7 @@ class Operator:
     fusible: bool = False  # whether torch.compile makes the reference as fast as a kernel
     typical: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)  # from random numbers to usual values
     variants: dict[str, Flags] = field(default_factory=dict)  # settings of the flags that tests cover, by name
+    choices: dict[str, tuple[str, str]] = field(default_factory=dict)  # axes of two possible sizes, the usual one last
     usual: dict[str, int] = field(default_factory=dict)  # sizes of axes in a usual model: those that are measured
     sequences: tuple[str, ...] = field(init=False)
     weights: tuple[str, ...] = field(init=False)
@@ -147,6 +148,7 @@ class Operator:
             if shape != expected:
                 axes = axis_names(self.inputs[name])
                 raise BadInput(f"{self.name}: {name} has shape {shape}; expected {expected} ({axes})")
+        self._check_choices(sizes)
         if sizes.get("S", sizes["T"]) < sizes["T"]:
             queries, keys = (next(name for name, axes in self.inputs.items() if axis in axes) for axis in "TS")
             least = f"at least {sizes['T']}, the time of {queries}"
@@ -168,10 +170,18 @@ class Operator:
         if len(shape) != len(axes):
             raise BadInput(f"{self.name}: {name} has shape {shape}; expected {len(axes)} axes {named}")
         for axis, size in zip(axes, shape, strict=True):
-            if size < 1 and axis.isalpha() and axis != "B":
+            if size < 1 and axis.isalpha() and axis != "B" and "0" not in self.choices.get(axis, ()):
                 raise BadInput(f"{self.name}: {name} has shape {shape}; expected every axis but batch >= 1 {named}")
             if axis.isalpha():
                 sizes.setdefault(axis, size)
+
+    def _check_choices(self, sizes: Mapping[str, int]) -> None:
+        for axis, options in self.choices.items():
+            valid = [shape_of(option, sizes)[0] for option in options]
+            if all(sizes[axis] != size for size in valid):  # `in` is wrong for the symbolic sizes of torch.compile
+                name = next(name for name, axes in self.inputs.items() if axis in axes.split())
+                expected = " or ".join(map(str, dict.fromkeys(valid)))
+                raise BadInput(f"{self.name}: {name} has {sizes[axis]} {AXES[axis]}; expected {expected}")
 
     def _check_dtypes(self, inputs: Mapping[str, TensorMeta]) -> None:
         first = next(name for name in inputs if name not in self.integers)
@@ -189,9 +199,14 @@ class Operator:
 
     # -- inputs for tests and benchmarks -------------------------------------------------------------------------------
 
+    def all_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """With the usual sizes of axes that have a choice."""
+        usual = {axis: shape_of(options[-1], sizes)[0] for axis, options in self.choices.items()}
+        return usual | dict(sizes)
+
     def draw(self, sizes: Mapping[str, int], rng: torch.Generator, dtype: torch.dtype) -> dict[str, Tensor]:
         """Random inputs as a trained network might hold them, so that nothing grows without bound along time."""
-        inputs = {}
+        inputs, sizes = {}, self.all_sizes(sizes)
         for name, axes in self.inputs.items():
             raw = 0.6 * torch.randn(shape_of(axes, sizes), generator=rng, device=rng.device, dtype=dtype)
             change = self.typical.get(name, scaled if name in self.weights else Tensor.contiguous)

@@ -11,7 +11,7 @@ from assay.ops.dispatch import Backend, call, define
 from assay.ops.operator import Operator
 from assay.ops.products import apply, as_complex, outer
 
-__all__ = ["causal_convolution", "diagonal_scan", "selective_scan"]
+__all__ = ["causal_convolution", "diagonal_scan", "permuted_scan", "selective_scan"]
 
 
 # -- the diagonal scan ---------------------------------------------------------------------------------------------
@@ -103,6 +103,43 @@ def selective_scan(
     """h' = exp(-s exp(A)) h + s x B^T with s = softplus(dt), y = (h' C + D x) silu(z); B, C [..., time, state]."""
     y, h = call(SELECTIVE_SCAN, x, z, dt, A, B, C, D, h, backend=backend)
     return y, h
+
+
+# -- the permuted scan ---------------------------------------------------------------------------------------------
+
+
+def permuted_scan_step(P: Tensor, a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor]:
+    """h' = P (a h) + b; P [batch, heads, state, state] is real, the complex a, b and h are [..., state, 2]."""
+    return (P @ torch.view_as_real(as_complex(a) * as_complex(h)) + b,)
+
+
+PERMUTED_SCAN = define(
+    Operator(
+        "permuted_scan",
+        permuted_scan_step,
+        inputs={"P": "B H T N N", "a": "B H T N 2", "b": "B H T N 2", "h": "B H N 2"},
+        outputs={"h": "B H T N 2"},
+        kernels={"cpu": 0, "gpu": 0},
+        bounded="N",
+        typical={
+            "P": lambda P: P.softmax(-2),  # columns with a sum of 1
+            "a": lambda a: a / (1 + a.norm(dim=-1, keepdim=True)),  # inside the unit circle
+        },
+        usual={"H": 1, "N": 16},
+    )
+)
+
+
+def permuted_scan(
+    P: Tensor, a: Tensor, b: Tensor, h: Tensor | None = None, *, backend: Backend = "auto"
+) -> tuple[Tensor, Tensor]:
+    """h' = P (a h) + b: its outputs are the states; a, b and h are complex, [..., state, 2], as view_as_real.
+
+    P [batch, heads, time, state, state] is any real matrix: a permutation whose gradient passes straight through has
+    one for every entry.
+    """
+    outputs, h = call(PERMUTED_SCAN, P, a, b, h, backend=backend)
+    return outputs, h
 
 
 # -- the convolution -----------------------------------------------------------------------------------------------

@@ -264,6 +264,6 @@ def architecture(model: Model) -> str:
     return next(named, "hybrid")
 
 
-def _rule(part: Any) -> tuple[type, int, bool]:
-    """What distinguishes the mixers of different models; several models share the class of the delta rule."""
-    return type(part), getattr(part, "beta_range", 1), getattr(part, "steps", 1) > 1
+def _rule(part: Any) -> tuple[type, int, bool, int]:
+    """What distinguishes the mixers of different models; several models share the class of a delta rule."""
+    return type(part), getattr(part, "beta_range", 1), getattr(part, "steps", 1) > 1, getattr(part, "gates", 1)
