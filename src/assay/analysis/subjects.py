@@ -15,7 +15,7 @@ from assay.store import Store
 from assay.studies import RESULTS, Study, study_named
 
 THEORY = "theory"
-PageKind = Literal["study", "paper", "probes", "replication", "theory"]
+PageKind = Literal["study", "paper", "probes", "replication", "separations", "theory"]
 THEORY_PARTS = {"claims", "precision", "attention", "bits", "depth", "made"}
 
 
@@ -33,6 +33,8 @@ class StudyRecords:
             return "probes"
         if self.study.replication:
             return "replication"
+        if self.study.separations:
+            return "separations"
         return "paper" if self.study.comparisons else "study"
 
     @property

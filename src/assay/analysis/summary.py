@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from assay.analysis.titles import task_titles
-from assay.findings import Comparison, Finding, Replication
+from assay.findings import Comparison, Finding, Replication, Separations
 from assay.studies import Study
 from assay.tasks import TASKS
 
@@ -43,6 +43,7 @@ class StudySummary:
     findings: Sequence[Finding] = ()
     comparisons: Sequence[Comparison] = ()
     replication: Replication | None = None
+    separations: Separations | None = None
     variants: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     pieces: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tasks: Mapping[str, TaskSetup] = field(default_factory=dict)
@@ -80,6 +81,7 @@ def summarize(study: Study) -> StudySummary:
         study.findings,
         study.comparisons,
         study.replication,
+        study.separations,
         variants,
         {piece: [run.digest for run in runs] for piece, runs in study.pieces.items()},
         _setups(study),

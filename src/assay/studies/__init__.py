@@ -4,7 +4,7 @@ A long study names parts of its runs in `PIECES`, so that each can be carried ou
 study that repeats a paper gathers its runs by name in `VARIANTS` (by default the names of their models), says in
 `COMPARISONS` which variants stand side by side, and in `FINDINGS` what the paper found, to be judged by the records.
 With `ABOUT_PROBES = True` its page compares what random inputs and probes say; with `REPLICATION` it judges every
-finding by two rules, the published one and ours.
+finding by two rules, the published one and ours; with `SEPARATIONS` it shows sizes and accuracies over lengths.
 `PIECES` and `VARIANTS` map names to lists of runs, or to functions that return such lists, called when needed.
 """
 
@@ -23,7 +23,7 @@ from assay.description import BadInput, in_one_line, suggestion
 from assay.registry import Entry
 
 if TYPE_CHECKING:
-    from assay.findings import Comparison, Finding, Replication
+    from assay.findings import Comparison, Finding, Replication, Separations
     from assay.spec import RunSpec
 
 RESULTS = Path(__file__).parent.parent / "results"  # the packed records of published studies
@@ -85,6 +85,7 @@ class Study:
     findings: list[Finding]
     about_probes: bool = False  # its page compares random with probed verdicts
     replication: Replication | None = None  # its page judges findings by two rules
+    separations: Separations | None = None  # its page shows which size solves which length
 
     @property
     def title(self) -> str:
@@ -139,6 +140,7 @@ def study_named(name: str) -> Study:
         _objects(module, "FINDINGS", Finding, where),
         bool(getattr(module, "ABOUT_PROBES", False)),
         getattr(module, "REPLICATION", None),
+        getattr(module, "SEPARATIONS", None),
     )
 
 
