@@ -1,4 +1,4 @@
-"""Attention (Vaswani et al. 2017), causal, by softmax or another weighting; its state is the cache of keys and values."""
+"""Attention (Vaswani et al. 2017), causal, by softmax or another weighting; its state is a cache of keys and values."""
 
 from __future__ import annotations
 

@@ -98,9 +98,7 @@ def transformer(
     _one_of("positions", positions, get_args(Positions))
     return Stack(
         name="transformer",
-        mixers=in_layers(
-            Attention(heads=heads, bias=paper, rotary=positions == "rotary", weighting=weighting), layers
-        ),
+        mixers=in_layers(Attention(heads=heads, bias=paper, rotary=positions == "rotary", weighting=weighting), layers),
         width=width,
         ff=ff,
         norm=norm,
