@@ -33,7 +33,7 @@ def inspect(
     separations: Separations, lengths: Lengths, command: str, on_run: Callable[[str], None] = lambda _: None
 ) -> dict[str, Any]:
     """The inspection of all machines of the study's lookup task whose weights were kept, as plain data."""
-    attention, states = [], []
+    attention, states, asked = [], [], set[tuple[int, int]]()
     for cell, record in runs_with_weights(separations.lookup, lengths):
         task, model = RunSpec(**record.spec).task, load_model(record)
         if not (isinstance(task, IndexLookup) and isinstance(model, Model)):
@@ -45,24 +45,25 @@ def inspect(
         rng = Rng.seeded(0, "inspection")
         if any(isinstance(layer, AttentionLayer) for layer in model.modules()):
             attention.append(row | focus(model, task, place.length, rng))
+            asked.add((place.length, task.alphabet))
         elif (bits := state_bits(record)) is not None:
             row |= {"floats": record.state_floats, "bits": bits}
             states.append(row | state_use(model, task, place.length, place.numbers, rng))
     if not attention and not states:
         raise BadInput(f"no run of {separations.lookup} has weights here; make them with: --weights all --again")
-    explicit = [row for n in sorted({row["length"] for row in attention}) for row in explicit_focus(n)]
+    explicit = [row for n, s in sorted(asked) for row in explicit_focus(n, s)]
     data = {"study": separations.title, "command": command, "attention": attention, "explicit": explicit}
     assert set(data) | {"states"} == PARTS
     return data | {"states": states}
 
 
-def explicit_focus(length: int) -> Iterator[dict[str, Any]]:
-    """Where the explicit weights of the theorem look, at the same length."""
+def explicit_focus(length: int, alphabet: int) -> Iterator[dict[str, Any]]:
+    """Where the explicit weights of the theorem look, at the same length and with as many symbols."""
     for name, construction in EXPLICIT.items():
-        model = construction().build(length)
+        lookup = construction(alphabet)
+        model, task = lookup.build(length), lookup.task(length)
         width = model.read_out.in_features
         if width <= WIDEST:
-            task = construction().task(length)
             yield {"claim": name, "length": length, "width": width} | focus(
                 model, task, length, Rng.seeded(0, "inspection")
             )
