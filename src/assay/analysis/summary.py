@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from assay.analysis.lengths import Place, place_of
 from assay.analysis.titles import task_titles
 from assay.findings import Comparison, Finding, Replication, Separations
 from assay.studies import Study
@@ -34,7 +35,8 @@ class TaskSetup:
 class StudySummary:
     """What a page says that no record does.
 
-    Runs are named by their digests: `variants` has them by variant and task, `pieces` by piece.
+    Runs are named by their digests: `variants` has them by variant and task, `pieces` by piece. `places` has the length
+    and the width of each run, for a study that has separations.
     """
 
     title: str
@@ -48,6 +50,7 @@ class StudySummary:
     pieces: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tasks: Mapping[str, TaskSetup] = field(default_factory=dict)
     task_titles: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     def task(self, kind: str) -> str:
         """The name of a task on the page."""
@@ -86,7 +89,21 @@ def summarize(study: Study) -> StudySummary:
         {piece: [run.digest for run in runs] for piece, runs in study.pieces.items()},
         _setups(study),
         task_titles(tasks_by_data.values()),
+        _places(study, digests),
     )
+
+
+def _places(study: Study, digests: Mapping[int, str]) -> dict[str, Place]:
+    """The place of each run of a variant; runs that differ in the seed alone share the work."""
+    if study.separations is None:
+        return {}
+    places: dict[tuple[str, str], Place] = {}
+    by_digest = {}
+    for run in (run for runs in study.variants.values() for run in runs):
+        if run.around_seed not in places:
+            places[run.around_seed] = place_of(run.plain())
+        by_digest[digests[id(run)]] = places[run.around_seed]
+    return by_digest
 
 
 def piece_sizes(study: Study) -> dict[str, int]:

@@ -14,6 +14,7 @@ PAGES: dict[PageKind, str] = {
     "paper": "paper_page",
     "probes": "probes_page",
     "replication": "replication_page",
+    "separations": "separations_page",
     "theory": "theory_page",
 }
 
