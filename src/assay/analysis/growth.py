@@ -22,6 +22,7 @@ Form = Literal["log N", "N"]
 FORMS: tuple[Form, ...] = ("log N", "N")
 RESAMPLES = 1000
 DECIDED = 0.95  # share of resamples in which a form must be the nearer one
+SLOW = 0.5  # the exponent from which growth is not like log N
 FEWEST = 3  # lengths with a solving width: two points lie on every curve of two parameters
 Floats = NDArray[np.float64]
 
@@ -86,8 +87,15 @@ class Growth:
 
     @property
     def decision(self) -> Form | None:
-        """The form that is nearer in nearly all resamples; None if the data do not decide."""
-        return next((form for form, share in self.nearer.items() if share >= DECIDED), None)
+        """The form that is nearer in nearly all resamples; None if the data do not decide.
+
+        The exponent must agree: its interval lies below 1 for log N, and above 1/2 for N.
+        """
+        nearest = next((form for form, share in self.nearer.items() if share >= DECIDED), None)
+        if nearest is None or self.exponent is None:
+            return None
+        _, low, high = self.exponent
+        return nearest if (high < 1 if nearest == "log N" else low > SLOW) else None
 
 
 def growth(lengths: Lengths, variant: str, task: str, standard: Standard, share: float = LEARNED) -> Growth:
