@@ -251,6 +251,21 @@ def test_queries_stand_in_slots_of_a_power_law(power: float):
     assert_distribution(Counter(map(tuple, (places // 2).tolist())), chances)
 
 
+def test_every_name_of_a_book_is_another_one_and_any_is_asked_for():
+    """Names, digits and the entry that is asked for are uniform, and the right digits follow the question."""
+    task = named_task("phone-book", names=4, digits=3)
+    inputs = drawn(task, task.length(5), 6000)
+    book, query, said = inputs[:, :30].view(-1, 5, 6), inputs[:, 30:32], inputs[:, 33:]
+    name = (book[..., 0] - 1) * 4 + book[..., 1] - 5
+    assert repeated_keys(name) == 0
+    assert_uniform(Counter(name.flatten().tolist()), range(16))
+    assert_uniform(Counter((book[..., 2:5] - 9).flatten().tolist()), range(10))
+    asked = (book[..., :2] == query[:, None]).all(-1)
+    assert_uniform(Counter(asked.nonzero()[:, 1].tolist()), range(5))
+    assert torch.equal(said, book[asked][:, 2:4])
+    assert torch.equal(task.solve(inputs)[:, 32:], book[asked][:, 2:5] - 9)
+
+
 def test_noise_is_uniform():
     task = MultiQueryRecall(vocabulary=20, pairs_bound=2)
     noise = drawn(task, 40, 2000)[:, 5::2]  # no query stands here

@@ -113,7 +113,8 @@ ANSWERS_EVERYWHERE = [
     for name, case in CASES.items()
     if "dead" in case.task.answers
     and case.task.answer_positions == "everywhere"
-    and case.task.kind not in ("reset-dyck-1", "equality-ncp")  # a reset forgets; a complete copy has no question
+    and case.task.kind
+    not in ("reset-dyck-1", "equality-ncp", "phone-book")  # a reset forgets; a complete copy has no question
 ]
 
 

@@ -18,6 +18,7 @@ TASKS = {  # by a task's kind; in braces, its options
     "index-lookup": "index lookup",
     "nearest-neighbour": "nearest neighbour",
     "multi-query-recall": "multi-query recall",
+    "phone-book": "phone book",
     "cyclic": "Z_{n}",
     "s3": "S_3",
     "s5": "S_5",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from assay.description import BadInput, suggestion
-from assay.models.attention import Attention
+from assay.models.attention import Attention, TrainedWeighting
 from assay.models.delta_rule import DeltaRule
 from assay.models.diagonal import DiagonalSsm
 from assay.models.elementwise_lstm import ElementwiseLstm
@@ -90,6 +90,7 @@ def transformer(
     norm: Norm = TRANSFORMER_NORM,
     positions: Positions = "none",
     longest: int = 1024,
+    weighting: TrainedWeighting = "softmax",
     convention: Convention = "paper",
 ) -> Stack:
     """Paper: post-norm, biases, a final norm, no positions."""
@@ -97,7 +98,7 @@ def transformer(
     _one_of("positions", positions, get_args(Positions))
     return Stack(
         name="transformer",
-        mixers=in_layers(Attention(heads=heads, bias=paper, rotary=positions == "rotary"), layers),
+        mixers=in_layers(Attention(heads=heads, bias=paper, rotary=positions == "rotary", weighting=weighting), layers),
         width=width,
         ff=ff,
         norm=norm,

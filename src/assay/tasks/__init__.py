@@ -34,6 +34,7 @@ TASKS = Registry(
         "nearest-neighbour": Entry("neighbour:NearestNeighbour", "which label has the nearest point?", SEPARATIONS),
         "recall": Entry("recall:Recall", "the value bound to one key", SEPARATIONS),
         "multi-query-recall": Entry("recall:MultiQueryRecall", "MQAR: the value bound to every key", SEPARATIONS),
+        "phone-book": Entry("phone_book:PhoneBook", "a number in a book of names, digit by digit", SEPARATIONS),
         "cyclic": Entry("groups:Cyclic", "Z_n: the sum modulo n", FIELD),
         "s3": Entry("groups:S3", "S_3: the product of permutations", FIELD),
         "s5": Entry("groups:S5", "S_5: the product of permutations", FIELD),
