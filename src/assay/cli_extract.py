@@ -134,7 +134,7 @@ def inspect(
     if study.separations is None:
         raise BadInput(f"{name} is not about lengths and sizes: its file has no SEPARATIONS")
     subject = read_study(study, store, STORE)
-    lengths = Lengths(subject.summary.variants, subject.summary.places, subject.records)
+    lengths = Lengths(subject.summary.variants, subject.summary.plans, subject.records)
     with one_thread(), console(stderr=True).status("inspecting") as line:
         data = inspection_of(study.separations, lengths, f"assay inspect {name}", line.update)
     if as_json:

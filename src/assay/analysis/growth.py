@@ -6,7 +6,7 @@ tried the smallest one lies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.analysis.lengths import FLOAT32, Lengths, SizedCell, solves
-from assay.analysis.settings import LEARNED, settings
+from assay.analysis.settings import LEARNED
 from assay.rng import Rng
 
 Standard = Literal["reachable", "reliable"]
@@ -39,7 +39,7 @@ class Smallest(NamedTuple):
     tried: int
     parameters: int | None
     state_floats: int | None
-    complete: bool  # whether all narrower cells have finished
+    complete: bool  # whether every narrower cell has a finished setting
 
 
 def smallest(cells: Sequence[SizedCell], standard: Standard, share: float = LEARNED) -> Smallest | None:
@@ -132,10 +132,10 @@ def resampled(cells: Sequence[SizedCell], standard: Standard, share: float, rng:
 
 def _resampled_seeds(cell: SizedCell, standard: Standard, share: float, rng: Rng) -> NDArray[np.bool_]:
     """Whether a cell meets the standard if its seeds are drawn again, with replacement."""
-    groups: Iterable[Sequence[object]] = [cell.seeds] if standard == "reliable" else settings(cell.records)
+    groups = [cell.seeds] if standard == "reliable" else cell.groups
     meets = np.zeros(RESAMPLES, dtype=bool)
     for number, group in enumerate(groups):
-        right = np.array([solves(record, share) for record in group])  # type: ignore[arg-type]
+        right = np.array([solves(record, share) for record in group])
         chosen = rng.child(number).integers(RESAMPLES * len(right), len(right)).numpy().reshape(RESAMPLES, -1)
         shares = right[chosen].mean(1)
         meets |= shares > 0.5 if standard == "reliable" else shares > 0

@@ -1,7 +1,8 @@
 """Runs by variant, task, length and size: which sizes solve a task of length N, and how reliably.
 
-`assay.findings.Separations` says what N is and when a run solves it. Of a cell whose runs have not all finished only
-a run without a mistake counts, which shows that something is reachable; nothing else is concluded from such cells.
+`assay.findings.Separations` says what N is and when a run solves it. A setting counts when all of its seeds have
+finished: those that learn quickly finish first. Of others only a run that solves N counts, which shows that it can be
+reached. What a study plans and nobody has run is no evidence, and is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from assay.analysis.rules import Seeds, chosen_by_validation
-from assay.analysis.settings import LEARNED, settings
+from assay.analysis.settings import LEARNED
 from assay.description import BadInput, suggestion
 from assay.findings import Expectation, Finding
 from assay.numbers import read_format
@@ -38,6 +39,13 @@ class Place(NamedTuple):
     length: int
     width: int
     numbers: str = FLOAT32
+
+
+class Planned(NamedTuple):
+    """A planned run: its place, and the number of its setting, which all of its seeds share."""
+
+    place: Place
+    setting: int
 
 
 def place_of(spec: Mapping[str, Any]) -> Place:
@@ -88,26 +96,26 @@ def accuracy(record: Record) -> float:
 
 @dataclass(frozen=True)
 class SizedCell:
-    """All runs of a variant at one place: every rate and every seed."""
+    """All runs of a variant at one place: every rate and every seed.
+
+    `groups` are the settings of which all seeds have finished, and `records` all runs that have.
+    """
 
     variant: str
     place: Place
     planned: int
-    records: tuple[Record, ...]  # of the runs that have finished
-
-    @property
-    def complete(self) -> bool:
-        return len(self.records) == self.planned
+    records: tuple[Record, ...]
+    groups: tuple[tuple[Record, ...], ...]
 
     @cached_property
     def seeds(self) -> tuple[Record, ...]:
-        """The seeds of the setting that validation chooses; none before all runs have finished."""
-        return chosen_seeds(self.records) if self.complete else ()
+        """The seeds of the setting that validation chooses; none before all seeds of one have finished."""
+        return chosen_seeds(self.groups)
 
     @cached_property
     def best(self) -> Record | None:
-        """The run that is most accurate at length N; None before all runs have finished."""
-        return max(self.records, key=accuracy) if self.complete and self.records else None
+        """The run that is most accurate at length N, of those in complete settings."""
+        return max((record for group in self.groups for record in group), key=accuracy, default=None)
 
     @property
     def accuracy(self) -> float | None:
@@ -120,7 +128,7 @@ class SizedCell:
 
     def reached(self, share: float = LEARNED) -> bool | None:
         """Whether some run solves N; None while that is not known."""
-        return True if any(solves(record, share) for record in self.records) else False if self.complete else None
+        return True if any(solves(record, share) for record in self.records) else False if self.groups else None
 
     def learned(self, share: float = LEARNED) -> Seeds:
         return Seeds(sum(solves(record, share) for record in self.seeds), len(self.seeds))
@@ -130,12 +138,11 @@ class SizedCell:
         return self.learned(share).learned > len(self.seeds) / 2 if self.seeds else None
 
 
-def chosen_seeds(records: Iterable[Record]) -> tuple[Record, ...]:
+def chosen_seeds(groups: Sequence[Sequence[Record]]) -> tuple[Record, ...]:
     """The seeds of the setting with the best validation, of those settings that have the most seeds.
 
     A setting that was tried with few seeds, to find the rate for the others, does not compete.
     """
-    groups = settings(records)
     most = max(map(len, groups), default=0)
     return chosen_by_validation(group for group in groups if len(group) == most)
 
@@ -146,20 +153,17 @@ class Lengths:
     def __init__(
         self,
         digests: Mapping[str, Mapping[str, Sequence[str]]],
-        places: Mapping[str, Place],
+        plans: Mapping[str, Planned],
         records: Iterable[Record],
     ) -> None:
         finished = {record.digest: record for record in records if record.finished}
-        planned: dict[tuple[str, Place], list[str]] = {}
+        planned: dict[tuple[str, Place], dict[int, list[str]]] = {}
         for variant, tasks in digests.items():
-            for names in tasks.values():
-                for name in dict.fromkeys(names):
-                    planned.setdefault((variant, places[name]), []).append(name)
+            for name in dict.fromkeys(name for names in tasks.values() for name in names):
+                place, setting = plans[name]
+                planned.setdefault((variant, place), {}).setdefault(setting, []).append(name)
         self.variants = tuple(digests)
-        self.cells = {
-            key: SizedCell(*key, len(names), tuple(finished[name] for name in names if name in finished))
-            for key, names in planned.items()
-        }
+        self.cells = {key: _cell(*key, list(groups.values()), finished) for key, groups in planned.items()}
 
     def at(self, variant: str, task: str, length: int) -> list[SizedCell]:
         """The cells of all sizes, from narrow to wide."""
@@ -190,6 +194,13 @@ class Lengths:
         return [self.pair(expected.variant, expected.task, length) for length in wanted]
 
 
+def _cell(variant: str, place: Place, groups: Sequence[Sequence[str]], finished: Mapping[str, Record]) -> SizedCell:
+    found = [tuple(finished[name] for name in names if name in finished) for names in groups]
+    complete = [group for group, names in zip(found, groups, strict=True) if len(group) == len(names)]
+    records = tuple(record for group in found for record in group)
+    return SizedCell(variant, place, sum(map(len, groups)), records, tuple(complete))
+
+
 @dataclass(frozen=True)
 class LengthCell:
     """A variant on a task of length N, with all of its sizes, states and rates."""
@@ -204,20 +215,20 @@ class LengthCell:
         return [record for cell in self.sizes for record in cell.records]
 
     @property
-    def complete(self) -> bool:
-        return all(cell.complete for cell in self.sizes)
+    def groups(self) -> list[tuple[Record, ...]]:
+        return [group for cell in self.sizes for group in cell.groups]
 
     @cached_property
     def seeds(self) -> tuple[Record, ...]:
-        """The seeds of the size and the rate that validation chooses; none before all runs have finished."""
-        return chosen_seeds(self.records) if self.complete else ()
+        """The seeds of the size and the rate that validation chooses; none before all seeds of one have finished."""
+        return chosen_seeds(self.groups)
 
     def learned(self, share: float = LEARNED) -> Seeds:
         return Seeds(sum(solves(record, share) for record in self.seeds), len(self.seeds))
 
     def reached(self, share: float = LEARNED) -> bool | None:
         """Whether some run of any size and rate solves N; None while that is not known."""
-        return True if any(solves(record, share) for record in self.records) else False if self.complete else None
+        return True if any(solves(record, share) for record in self.records) else False if self.groups else None
 
     @property
     def best(self) -> float | None:

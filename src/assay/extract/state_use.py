@@ -181,7 +181,8 @@ def components(states: Float[Tensor, "strings floats"], training: slice) -> Floa
     values, vectors = torch.linalg.eigh(covariance)
     kept = values.flip(0)[:COMPONENTS] > 1e-9 * values[-1].clamp(min=1e-30)
     vectors = vectors.flip(1)[:, :COMPONENTS][:, kept]
-    return (centred @ vectors / values.flip(0)[:COMPONENTS][kept].sqrt()).float()
+    scaled: Tensor = centred @ vectors / values.flip(0)[:COMPONENTS][kept].sqrt()
+    return scaled.float()
 
 
 def _decoder(inputs: int, outputs: int, hidden: int, rng: Rng) -> nn.Module:

@@ -60,7 +60,7 @@ def render(
     separations = summary.separations
     if separations is None:
         raise BadInput(f"{summary.name} needs SEPARATIONS for this page")
-    lengths = Lengths(summary.variants, summary.places, records)
+    lengths = Lengths(summary.variants, summary.plans, records)
     findings = judge_lengths(summary.findings, lengths)
     growths = growths_of(separations, lengths)
     page = Page(separations.title, summary.question, STYLE + MORE_STYLE + ANSWER_STYLE)
