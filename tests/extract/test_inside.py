@@ -120,4 +120,4 @@ def test_a_lookup_without_weights_is_refused():
     from assay.findings import Separations
 
     with pytest.raises(BadInput, match="no run of index-lookup has weights here"):
-        inspect(Separations("none", "", (), ""), Lengths({}, {}, []), "assay inspect none")
+        inspect(Separations("none", "", (), ""), Lengths({}, {}, {}, []), "assay inspect none")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from assay.analysis.growth import RESAMPLES, compared, growth, smallest
 from assay.analysis.inspections import inspection_file, read_inspection
 from assay.analysis.lengths import Lengths, judge_lengths
 from assay.analysis.subjects import StudyRecords
-from assay.analysis.summary import summarize
+from assay.analysis.summary import lengths_of, summarize
 from assay.description import BadInput
 from assay.findings import Expectation, Finding
 from assay.record import Record
@@ -39,14 +38,9 @@ def records(study: Study) -> list[Record]:
     return [made_up(run) for run in study.runs]
 
 
-def lengths_of(study: Study, records: Sequence[Record]) -> Lengths:
-    summary = summarize(study)
-    return Lengths(summary.variants, summary.plans, records)
-
-
 @pytest.fixture(scope="module")
 def lengths(study: Study, records: list[Record]) -> Lengths:
-    return lengths_of(study, records)
+    return lengths_of(summarize(study), records)
 
 
 # -- the fit -----------------------------------------------------------------------------------------------------------
@@ -167,7 +161,7 @@ def test_no_claim_rests_on_cells_that_are_not_finished(
     assert second[1] == second[2] == "3 of 6, 3 not finished yet"
     lookup = [row for row in rows(page, "Index lookup") if row[0] == "Transformer (1 layer)"]
     assert lookup[0][1] != ""
-    assert lookup[0][2:] == ["", ""], "of no setting all seeds have finished"
+    assert lookup[0][2:] == ["", ""]
     nothing = written(study, partial[:3], tmp_path / "nothing")
     assert rows(nothing, "Do the claims hold?")[1][1:] == ["not finished yet"] * 3
 
@@ -235,7 +229,7 @@ def test_a_setting_with_few_seeds_does_not_compete(study: Study, records: list[R
     runs = [run for run in study.runs if run.digest in kept]
     variants = {name: [run for run in runs if run.digest in kept] for name, runs in study.variants.items()}
     pilot = replace(study, run_list=runs, named_variants=variants)
-    cell = lengths_of(pilot, fewer).at("lstm", "index-lookup", 32)[0]
+    cell = lengths_of(summarize(pilot), fewer).at("lstm", "index-lookup", 32)[0]
     assert cell.rate == 1e-2
     assert len(cell.seeds) == 5
 

@@ -39,7 +39,7 @@ class Smallest(NamedTuple):
     tried: int
     parameters: int | None
     state_floats: int | None
-    complete: bool  # whether every narrower cell has a finished setting
+    complete: bool  # whether all narrower cells have finished
 
 
 def smallest(cells: Sequence[SizedCell], standard: Standard, share: float = LEARNED) -> Smallest | None:

@@ -1,8 +1,8 @@
 """Runs by variant, task, length and size: which sizes solve a task of length N, and how reliably.
 
-`assay.findings.Separations` says what N is and when a run solves it. A setting counts when all of its seeds have
-finished: those that learn quickly finish first. Of others only a run that solves N counts, which shows that it can be
-reached. What a study plans and nobody has run is no evidence, and is left out.
+`assay.findings.Separations` says what N is and when a run solves it. Cells wait for all their runs, since those that
+learn quickly finish first; until then only a run that solves N counts, which shows that N can be reached. Cells do not
+wait for pieces of the study of which nobody has run anything: those are no evidence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from assay.analysis.rules import Seeds, chosen_by_validation
-from assay.analysis.settings import LEARNED
+from assay.analysis.settings import LEARNED, settings
 from assay.description import BadInput, suggestion
 from assay.findings import Expectation, Finding
 from assay.numbers import read_format
@@ -39,13 +39,6 @@ class Place(NamedTuple):
     length: int
     width: int
     numbers: str = FLOAT32
-
-
-class Planned(NamedTuple):
-    """A planned run: its place, and the number of its setting, which all of its seeds share."""
-
-    place: Place
-    setting: int
 
 
 def place_of(spec: Mapping[str, Any]) -> Place:
@@ -98,24 +91,33 @@ def accuracy(record: Record) -> float:
 class SizedCell:
     """All runs of a variant at one place: every rate and every seed.
 
-    `groups` are the settings of which all seeds have finished, and `records` all runs that have.
+    `records` are those that have finished, and `waiting` counts the others in pieces that have begun.
     """
 
     variant: str
     place: Place
     planned: int
+    waiting: int
     records: tuple[Record, ...]
-    groups: tuple[tuple[Record, ...], ...]
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.records) and not self.waiting
+
+    @cached_property
+    def groups(self) -> list[list[Record]]:
+        """The settings; none before all runs have finished."""
+        return settings(self.records) if self.complete else []
 
     @cached_property
     def seeds(self) -> tuple[Record, ...]:
-        """The seeds of the setting that validation chooses; none before all seeds of one have finished."""
+        """The seeds of the setting that validation chooses; none before all runs have finished."""
         return chosen_seeds(self.groups)
 
     @cached_property
     def best(self) -> Record | None:
-        """The run that is most accurate at length N, of those in complete settings."""
-        return max((record for group in self.groups for record in group), key=accuracy, default=None)
+        """The run that is most accurate at length N; None before all runs have finished."""
+        return max(self.records, key=accuracy) if self.complete else None
 
     @property
     def accuracy(self) -> float | None:
@@ -128,7 +130,7 @@ class SizedCell:
 
     def reached(self, share: float = LEARNED) -> bool | None:
         """Whether some run solves N; None while that is not known."""
-        return True if any(solves(record, share) for record in self.records) else False if self.groups else None
+        return True if any(solves(record, share) for record in self.records) else False if self.complete else None
 
     def learned(self, share: float = LEARNED) -> Seeds:
         return Seeds(sum(solves(record, share) for record in self.seeds), len(self.seeds))
@@ -153,17 +155,22 @@ class Lengths:
     def __init__(
         self,
         digests: Mapping[str, Mapping[str, Sequence[str]]],
-        plans: Mapping[str, Planned],
+        places: Mapping[str, Place],
+        pieces: Mapping[str, Sequence[str]],
         records: Iterable[Record],
     ) -> None:
         finished = {record.digest: record for record in records if record.finished}
-        planned: dict[tuple[str, Place], dict[int, list[str]]] = {}
+        begun = _begun(pieces, finished)
+        planned: dict[tuple[str, Place], list[str]] = {}
         for variant, tasks in digests.items():
             for name in dict.fromkeys(name for names in tasks.values() for name in names):
-                place, setting = plans[name]
-                planned.setdefault((variant, place), {}).setdefault(setting, []).append(name)
+                planned.setdefault((variant, places[name]), []).append(name)
         self.variants = tuple(digests)
-        self.cells = {key: _cell(*key, list(groups.values()), finished) for key, groups in planned.items()}
+        self.cells = {}
+        for key, names in planned.items():
+            waiting = sum(name not in finished and (name in begun or not pieces) for name in names)
+            found = tuple(finished[name] for name in names if name in finished)
+            self.cells[key] = SizedCell(*key, len(names), waiting, found)
 
     def at(self, variant: str, task: str, length: int) -> list[SizedCell]:
         """The cells of all sizes, from narrow to wide."""
@@ -194,11 +201,14 @@ class Lengths:
         return [self.pair(expected.variant, expected.task, length) for length in wanted]
 
 
-def _cell(variant: str, place: Place, groups: Sequence[Sequence[str]], finished: Mapping[str, Record]) -> SizedCell:
-    found = [tuple(finished[name] for name in names if name in finished) for names in groups]
-    complete = [group for group, names in zip(found, groups, strict=True) if len(group) == len(names)]
-    records = tuple(record for group in found for record in group)
-    return SizedCell(variant, place, sum(map(len, groups)), records, tuple(complete))
+def _begun(pieces: Mapping[str, Sequence[str]], finished: Mapping[str, Record]) -> set[str]:
+    """The runs of pieces that have begun; a run of several pieces belongs to the first of them."""
+    owners: dict[str, str] = {}
+    for piece, names in pieces.items():
+        for name in names:
+            owners.setdefault(name, piece)
+    begun = {owners[name] for name in finished if name in owners}
+    return {name for name, piece in owners.items() if piece in begun}
 
 
 @dataclass(frozen=True)
@@ -215,20 +225,20 @@ class LengthCell:
         return [record for cell in self.sizes for record in cell.records]
 
     @property
-    def groups(self) -> list[tuple[Record, ...]]:
-        return [group for cell in self.sizes for group in cell.groups]
+    def complete(self) -> bool:
+        return bool(self.records) and not any(cell.waiting for cell in self.sizes)
 
     @cached_property
     def seeds(self) -> tuple[Record, ...]:
-        """The seeds of the size and the rate that validation chooses; none before all seeds of one have finished."""
-        return chosen_seeds(self.groups)
+        """The seeds of the size and the rate that validation chooses; none before all runs have finished."""
+        return chosen_seeds([group for cell in self.sizes for group in cell.groups]) if self.complete else ()
 
     def learned(self, share: float = LEARNED) -> Seeds:
         return Seeds(sum(solves(record, share) for record in self.seeds), len(self.seeds))
 
     def reached(self, share: float = LEARNED) -> bool | None:
         """Whether some run of any size and rate solves N; None while that is not known."""
-        return True if any(solves(record, share) for record in self.records) else False if self.groups else None
+        return True if any(solves(record, share) for record in self.records) else False if self.complete else None
 
     @property
     def best(self) -> float | None:

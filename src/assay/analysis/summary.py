@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from assay.analysis.lengths import Place, Planned, place_of
+from assay.analysis.lengths import Lengths, Place, place_of
 from assay.analysis.titles import task_titles
 from assay.findings import Comparison, Finding, Replication, Separations
+from assay.record import Record
 from assay.studies import Study
 from assay.tasks import TASKS
 
@@ -35,7 +36,7 @@ class TaskSetup:
 class StudySummary:
     """What a page says that no record does.
 
-    Runs are named by their digests: `variants` has them by variant and task, `pieces` by piece. `plans` has the length
+    Runs are named by their digests: `variants` has them by variant and task, `pieces` by piece. `places` has the length
     and the width of each run, for a study that has separations.
     """
 
@@ -50,7 +51,7 @@ class StudySummary:
     pieces: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tasks: Mapping[str, TaskSetup] = field(default_factory=dict)
     task_titles: Mapping[str, str] = field(default_factory=dict)
-    plans: Mapping[str, Planned] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     def task(self, kind: str) -> str:
         """The name of a task on the page."""
@@ -89,23 +90,26 @@ def summarize(study: Study) -> StudySummary:
         {piece: [run.digest for run in runs] for piece, runs in study.pieces.items()},
         _setups(study),
         task_titles(tasks_by_data.values()),
-        _plans(study, digests),
+        _places(study, digests),
     )
 
 
-def _plans(study: Study, digests: Mapping[int, str]) -> dict[str, Planned]:
-    """The place and the setting of each run of a variant; runs that differ in the seed alone share the work."""
+def _places(study: Study, digests: Mapping[int, str]) -> dict[str, Place]:
+    """The place of each run of a variant; runs that differ in the seed alone share the work."""
     if study.separations is None:
         return {}
-    settings: dict[tuple[str, str], int] = {}
-    places: list[Place] = []
-    plans = {}
+    settings: dict[tuple[str, str], Place] = {}
+    places = {}
     for run in (run for runs in study.variants.values() for run in runs):
-        setting = settings.setdefault(run.around_seed, len(settings))
-        if setting == len(places):
-            places.append(place_of(run.plain()))
-        plans[digests[id(run)]] = Planned(places[setting], setting)
-    return plans
+        if run.around_seed not in settings:
+            settings[run.around_seed] = place_of(run.plain())
+        places[digests[id(run)]] = settings[run.around_seed]
+    return places
+
+
+def lengths_of(summary: StudySummary, records: Sequence[Record]) -> Lengths:
+    """The cells of a study that has separations."""
+    return Lengths(summary.variants, summary.places, summary.pieces, records)
 
 
 def piece_sizes(study: Study) -> dict[str, int]:
