@@ -122,8 +122,8 @@ def inspect(
     import json
 
     from assay.analysis.inspections import inspection_file
-    from assay.analysis.lengths import Lengths
     from assay.analysis.subjects import read_study
+    from assay.analysis.summary import lengths_of
     from assay.extract.inspection import inspect as inspection_of
     from assay.lab.execute import one_thread
     from assay.store import write_synced
@@ -134,7 +134,7 @@ def inspect(
     if study.separations is None:
         raise BadInput(f"{name} is not about lengths and sizes: its file has no SEPARATIONS")
     subject = read_study(study, store, STORE)
-    lengths = Lengths(subject.summary.variants, subject.summary.places, subject.records)
+    lengths = lengths_of(subject.summary, subject.records)
     with one_thread(), console(stderr=True).status("inspecting") as line:
         data = inspection_of(study.separations, lengths, f"assay inspect {name}", line.update)
     if as_json:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from assay.analysis.lengths import Lengths, SizedCell, state_bits
+from assay.analysis.lengths import Lengths, SizedCell, accuracy, state_bits
 from assay.description import BadInput, canonical
 from assay.record import Record
 from assay.tasks import read_task
-from assay.theory.bounds.information import best_accuracy, one_layer, two_way
+from assay.tasks.task import Task
+from assay.theory.bounds.information import Need, best_accuracy, one_layer, two_way
 from assay.theory.bounds.sizes import Built, Recipe, constructions, needed
 
 PRECISION = 32  # bits of a number that is not rounded
@@ -31,10 +33,22 @@ class Bounds(NamedTuple):
 class TaskBounds:
     """The bits that a task of length N needs in a state of fixed size, and the explicit weights that are known."""
 
-    bits: int | None
-    cut: int
-    built: tuple[Built, ...]
-    passed_on: tuple[int, int] | None  # the bits that one layer of attention must pass on, and the tokens
+    task: Task | None  # None for one that this installation does not know
+    length: int
+
+    @cached_property
+    def need(self) -> Need | None:
+        return needed(self.task, self.length) if self.task else None
+
+    @property
+    def bits(self) -> int | None:
+        return max(self.need.bits, self.need.invariant) if self.need else None
+
+    @cached_property
+    def built(self) -> list[Built]:
+        """The constructions for this length; building them takes a second."""
+        tokens = self.need.tokens if self.need else self.length
+        return list(constructions(self.task, tokens)) if self.task else []
 
     def of(self, model: str, layers: int, heads: int) -> Bounds:
         """Of a named model; a construction with fewer layers counts, since a further layer can do nothing."""
@@ -44,9 +58,11 @@ class TaskBounds:
         with suppress(BadInput, TypeError):  # a user's own model, or one without a number of layers
             recipe = Recipe(model, layers=layers)
             if not recipe.grows and self.bits is not None:
-                return Bounds(recipe.width_with(-(-self.bits // PRECISION), self.cut), *known)
-            if recipe.grows and layers == 1 and self.passed_on:
-                return Bounds(one_layer(*self.passed_on, precision=PRECISION, heads=heads).lean, *known)
+                assert self.need is not None
+                return Bounds(recipe.width_with(-(-self.bits // PRECISION), self.need.cut), *known)
+            split = two_way(self.task, self.length) if self.task else None
+            if recipe.grows and layers == 1 and split:
+                return Bounds(one_layer(split.bits, split.tokens, PRECISION, heads).lean, *known)
         return Bounds(None, *known)
 
 
@@ -57,17 +73,10 @@ def task_bounds(record: Record, length: int) -> TaskBounds:
 
 @lru_cache(maxsize=256)
 def _task_bounds(text: str, length: int) -> TaskBounds:
-    import json
-
     try:
-        task = read_task(json.loads(text))
-        need = needed(task, length)
+        return TaskBounds(read_task(json.loads(text)), length)
     except BadInput:
-        return TaskBounds(None, 0, (), None)
-    split = two_way(task, length)
-    built = tuple(constructions(task, length if need is None else need.tokens))
-    bits = None if need is None else max(need.bits, need.invariant)
-    return TaskBounds(bits, need.cut if need else 0, built, (split.bits, split.tokens) if split else None)
+        return TaskBounds(None, length)
 
 
 def bounds_of(record: Record, length: int) -> Bounds:
@@ -91,8 +100,6 @@ class StatePoint(NamedTuple):
 
 def state_points(lengths: Lengths, variants: Sequence[str], task: str, length: int) -> list[StatePoint]:
     """The finished recurrent machines of index lookup at one N."""
-    from assay.analysis.lengths import accuracy
-
     points = []
     for variant in variants:
         for cell in lengths.at(variant, task, length):

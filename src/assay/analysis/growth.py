@@ -6,7 +6,7 @@ tried the smallest one lies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.analysis.lengths import FLOAT32, Lengths, SizedCell, solves
-from assay.analysis.settings import LEARNED, settings
+from assay.analysis.settings import LEARNED
 from assay.rng import Rng
 
 Standard = Literal["reachable", "reliable"]
@@ -22,6 +22,7 @@ Form = Literal["log N", "N"]
 FORMS: tuple[Form, ...] = ("log N", "N")
 RESAMPLES = 1000
 DECIDED = 0.95  # share of resamples in which a form must be the nearer one
+SLOW = 0.5  # the exponent from which growth is not like log N
 FEWEST = 3  # lengths with a solving width: two points lie on every curve of two parameters
 Floats = NDArray[np.float64]
 
@@ -86,8 +87,15 @@ class Growth:
 
     @property
     def decision(self) -> Form | None:
-        """The form that is nearer in nearly all resamples; None if the data do not decide."""
-        return next((form for form, share in self.nearer.items() if share >= DECIDED), None)
+        """The form that is nearer in nearly all resamples; None if the data do not decide.
+
+        The exponent must agree: its interval lies below 1 for log N, and above 1/2 for N.
+        """
+        nearest = next((form for form, share in self.nearer.items() if share >= DECIDED), None)
+        if nearest is None or self.exponent is None:
+            return None
+        _, low, high = self.exponent
+        return nearest if (high < 1 if nearest == "log N" else low > SLOW) else None
 
 
 def growth(lengths: Lengths, variant: str, task: str, standard: Standard, share: float = LEARNED) -> Growth:
@@ -124,10 +132,10 @@ def resampled(cells: Sequence[SizedCell], standard: Standard, share: float, rng:
 
 def _resampled_seeds(cell: SizedCell, standard: Standard, share: float, rng: Rng) -> NDArray[np.bool_]:
     """Whether a cell meets the standard if its seeds are drawn again, with replacement."""
-    groups: Iterable[Sequence[object]] = [cell.seeds] if standard == "reliable" else settings(cell.records)
+    groups = [cell.seeds] if standard == "reliable" else cell.groups
     meets = np.zeros(RESAMPLES, dtype=bool)
     for number, group in enumerate(groups):
-        right = np.array([solves(record, share) for record in group])  # type: ignore[arg-type]
+        right = np.array([solves(record, share) for record in group])
         chosen = rng.child(number).integers(RESAMPLES * len(right), len(right)).numpy().reshape(RESAMPLES, -1)
         shares = right[chosen].mean(1)
         meets |= shares > 0.5 if standard == "reliable" else shares > 0

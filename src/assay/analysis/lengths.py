@@ -1,7 +1,8 @@
 """Runs by variant, task, length and size: which sizes solve a task of length N, and how reliably.
 
-`assay.findings.Separations` says what N is and when a run solves it. Of a cell whose runs have not all finished only
-a run without a mistake counts, which shows that something is reachable; nothing else is concluded from such cells.
+`assay.findings.Separations` says what N is and when a run solves it. Cells wait for all their runs, since those that
+learn quickly finish first; until then only a run that solves N counts, which shows that N can be reached. Cells do not
+wait for pieces of the study of which nobody has run anything: those are no evidence.
 """
 
 from __future__ import annotations
@@ -88,26 +89,35 @@ def accuracy(record: Record) -> float:
 
 @dataclass(frozen=True)
 class SizedCell:
-    """All runs of a variant at one place: every rate and every seed."""
+    """All runs of a variant at one place: every rate and every seed.
+
+    `records` are those that have finished, and `waiting` counts the others in pieces that have begun.
+    """
 
     variant: str
     place: Place
     planned: int
-    records: tuple[Record, ...]  # of the runs that have finished
+    waiting: int
+    records: tuple[Record, ...]
 
     @property
     def complete(self) -> bool:
-        return len(self.records) == self.planned
+        return bool(self.records) and not self.waiting
+
+    @cached_property
+    def groups(self) -> list[list[Record]]:
+        """The settings; none before all runs have finished."""
+        return settings(self.records) if self.complete else []
 
     @cached_property
     def seeds(self) -> tuple[Record, ...]:
         """The seeds of the setting that validation chooses; none before all runs have finished."""
-        return chosen_seeds(self.records) if self.complete else ()
+        return chosen_seeds(self.groups)
 
     @cached_property
     def best(self) -> Record | None:
         """The run that is most accurate at length N; None before all runs have finished."""
-        return max(self.records, key=accuracy) if self.complete and self.records else None
+        return max(self.records, key=accuracy) if self.complete else None
 
     @property
     def accuracy(self) -> float | None:
@@ -130,12 +140,11 @@ class SizedCell:
         return self.learned(share).learned > len(self.seeds) / 2 if self.seeds else None
 
 
-def chosen_seeds(records: Iterable[Record]) -> tuple[Record, ...]:
+def chosen_seeds(groups: Sequence[Sequence[Record]]) -> tuple[Record, ...]:
     """The seeds of the setting with the best validation, of those settings that have the most seeds.
 
     A setting that was tried with few seeds, to find the rate for the others, does not compete.
     """
-    groups = settings(records)
     most = max(map(len, groups), default=0)
     return chosen_by_validation(group for group in groups if len(group) == most)
 
@@ -147,19 +156,21 @@ class Lengths:
         self,
         digests: Mapping[str, Mapping[str, Sequence[str]]],
         places: Mapping[str, Place],
+        pieces: Mapping[str, Sequence[str]],
         records: Iterable[Record],
     ) -> None:
         finished = {record.digest: record for record in records if record.finished}
+        begun = _begun(pieces, finished)
         planned: dict[tuple[str, Place], list[str]] = {}
         for variant, tasks in digests.items():
-            for names in tasks.values():
-                for name in dict.fromkeys(names):
-                    planned.setdefault((variant, places[name]), []).append(name)
+            for name in dict.fromkeys(name for names in tasks.values() for name in names):
+                planned.setdefault((variant, places[name]), []).append(name)
         self.variants = tuple(digests)
-        self.cells = {
-            key: SizedCell(*key, len(names), tuple(finished[name] for name in names if name in finished))
-            for key, names in planned.items()
-        }
+        self.cells = {}
+        for key, names in planned.items():
+            waiting = sum(name not in finished and (name in begun or not pieces) for name in names)
+            found = tuple(finished[name] for name in names if name in finished)
+            self.cells[key] = SizedCell(*key, len(names), waiting, found)
 
     def at(self, variant: str, task: str, length: int) -> list[SizedCell]:
         """The cells of all sizes, from narrow to wide."""
@@ -190,6 +201,16 @@ class Lengths:
         return [self.pair(expected.variant, expected.task, length) for length in wanted]
 
 
+def _begun(pieces: Mapping[str, Sequence[str]], finished: Mapping[str, Record]) -> set[str]:
+    """The runs of pieces that have begun; a run of several pieces belongs to the first of them."""
+    owners: dict[str, str] = {}
+    for piece, names in pieces.items():
+        for name in names:
+            owners.setdefault(name, piece)
+    begun = {owners[name] for name in finished if name in owners}
+    return {name for name, piece in owners.items() if piece in begun}
+
+
 @dataclass(frozen=True)
 class LengthCell:
     """A variant on a task of length N, with all of its sizes, states and rates."""
@@ -205,12 +226,12 @@ class LengthCell:
 
     @property
     def complete(self) -> bool:
-        return all(cell.complete for cell in self.sizes)
+        return bool(self.records) and not any(cell.waiting for cell in self.sizes)
 
     @cached_property
     def seeds(self) -> tuple[Record, ...]:
         """The seeds of the size and the rate that validation chooses; none before all runs have finished."""
-        return chosen_seeds(self.records) if self.complete else ()
+        return chosen_seeds([group for cell in self.sizes for group in cell.groups]) if self.complete else ()
 
     def learned(self, share: float = LEARNED) -> Seeds:
         return Seeds(sum(solves(record, share) for record in self.seeds), len(self.seeds))

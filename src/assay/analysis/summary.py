@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from assay.analysis.lengths import Place, place_of
+from assay.analysis.lengths import Lengths, Place, place_of
 from assay.analysis.titles import task_titles
 from assay.findings import Comparison, Finding, Replication, Separations
+from assay.record import Record
 from assay.studies import Study
 from assay.tasks import TASKS
 
@@ -97,13 +98,18 @@ def _places(study: Study, digests: Mapping[int, str]) -> dict[str, Place]:
     """The place of each run of a variant; runs that differ in the seed alone share the work."""
     if study.separations is None:
         return {}
-    places: dict[tuple[str, str], Place] = {}
-    by_digest = {}
+    settings: dict[tuple[str, str], Place] = {}
+    places = {}
     for run in (run for runs in study.variants.values() for run in runs):
-        if run.around_seed not in places:
-            places[run.around_seed] = place_of(run.plain())
-        by_digest[digests[id(run)]] = places[run.around_seed]
-    return by_digest
+        if run.around_seed not in settings:
+            settings[run.around_seed] = place_of(run.plain())
+        places[digests[id(run)]] = settings[run.around_seed]
+    return places
+
+
+def lengths_of(summary: StudySummary, records: Sequence[Record]) -> Lengths:
+    """The cells of a study that has separations."""
+    return Lengths(summary.variants, summary.places, summary.pieces, records)
 
 
 def piece_sizes(study: Study) -> dict[str, int]:

@@ -28,7 +28,7 @@ def focus(model: Model, task: IndexLookup, length: int, rng: Rng) -> dict[str, A
     prefix = rng.rows(STRINGS).child("symbols").integers(length, task.alphabet) + 1
     _, state = model(prefix)
     asked = evenly(length, ASKED)
-    layers = [(i, b.mixer) for i, b in enumerate(model.blocks) if isinstance(b.mixer, AttentionLayer)]  # type: ignore[union-attr]
+    layers = [(i, b.mixer) for i, b in enumerate(model.blocks) if isinstance(b.mixer, AttentionLayer)]
     shares = torch.stack([_shares(model, layers, state, task.alphabet + 1 + p, p) for p in asked])
     means = shares.mean((0, 1))  # [layers, heads], over positions and strings
     best = int(means.flatten().argmax())

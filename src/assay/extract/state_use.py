@@ -27,8 +27,8 @@ MOST_STRINGS, FEWEST_STRINGS = 16384, 2048
 WORK, NUMBERS = 2e11, 1 << 28  # at most so many multiplications for all states, and so many numbers in them
 DECODED = 8  # positions
 WIDE, COMPONENTS, HIDDEN = 2048, 512, 256
-STEPS, BATCH, RATE, EVERY = 400, 512, 3e-3, 20
-DECAY = 1e-2
+STEPS, BATCH, EVERY = 400, 512, 20
+RATE, DECAY = 2e-2, 1e-3  # the rate falls to 0 in a straight line
 CHUNK = 1 << 21  # numbers of the states of one pass
 
 
@@ -145,8 +145,11 @@ def decoded_bits(
     count = len(states)
     parts = Parts(slice(0, count * 3 // 4), slice(count * 3 // 4, count * 7 // 8), slice(count * 7 // 8, count))
     x = components(states, parts.training)
+    if not x.shape[1]:  # all states are equal
+        return [0.0] * symbols.shape[1]
     decoder = _decoder(x.shape[1], symbols.shape[1] * alphabet, hidden, rng)
     optimizer = torch.optim.AdamW(decoder.parameters(), lr=RATE, weight_decay=DECAY)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
     order = rng.child("order")
     best, bits = -math.inf, [0.0] * symbols.shape[1]
     for step in range(STEPS + 1):
@@ -159,8 +162,9 @@ def decoded_bits(
         rows = order.child(step).integers(BATCH, parts.training.stop)
         loss = -_bits(decoder, x[rows], symbols[rows], alphabet).sum()
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
+        schedule.step()
     return bits
 
 
@@ -177,7 +181,8 @@ def components(states: Float[Tensor, "strings floats"], training: slice) -> Floa
     values, vectors = torch.linalg.eigh(covariance)
     kept = values.flip(0)[:COMPONENTS] > 1e-9 * values[-1].clamp(min=1e-30)
     vectors = vectors.flip(1)[:, :COMPONENTS][:, kept]
-    return (centred @ vectors / values.flip(0)[:COMPONENTS][kept].sqrt()).float()
+    scaled: Tensor = centred @ vectors / values.flip(0)[:COMPONENTS][kept].sqrt()
+    return scaled.float()
 
 
 def _decoder(inputs: int, outputs: int, hidden: int, rng: Rng) -> nn.Module:
@@ -197,4 +202,5 @@ def _decoder(inputs: int, outputs: int, hidden: int, rng: Rng) -> nn.Module:
 def _bits(decoder: nn.Module, x: Tensor, symbols: Int[Tensor, "strings positions"], alphabet: int) -> Tensor:
     logits = decoder(x).view(-1, alphabet)
     losses = nn.functional.cross_entropy(logits, symbols.flatten(), reduction="none").view(symbols.shape)
-    return math.log2(alphabet) - losses.mean(0) / math.log(2)
+    bits: Tensor = math.log2(alphabet) - losses.mean(0) / math.log(2)
+    return bits

@@ -18,8 +18,15 @@ ATTENTION = "#d62728"
 GREY = "#666"
 COLUMNS = 3
 AXIS = {"grid": True, "gridColor": "#eee", "tickCount": 5}
-LEGEND = {"orient": "bottom", "direction": "horizontal", "title": None, "labelLimit": 260, "columns": 4, "columnPadding": 30,
-          "labelFontSize": 12}  # fmt: skip
+LEGEND = {
+    "orient": "bottom",
+    "direction": "horizontal",
+    "title": None,
+    "labelLimit": 260,
+    "labelFontSize": 12,
+    "columns": 4,
+    "columnPadding": 30,
+}
 FOUND = {  # what the chart of states calls the fields of an inspection
     "needed for its accuracy": "needed",
     "found by a linear decoder": "linear",
@@ -263,11 +270,9 @@ def state_use(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
         numbers = "" if row["numbers"] == FLOAT32 else f", {row['numbers']}"
         name = f"N = {row['length']}, {row_title(row['variant'])}, width {row['width']}{numbers}"
         names.append(name)
-        for series, key in FOUND.items():
-            values.append({"machine": name, "bits": row[key], "series": series})
-    series = list(dict.fromkeys(value["series"] for value in values))
-    shapes = {"domain": series, "range": ["triangle-right", "circle", "diamond", "stroke"]}
-    scale = {"domain": series, "range": [ATTENTION, "#6baed6", "#08519c", "#333"]}
+        values += [{"machine": name, "bits": row[key], "series": series} for series, key in FOUND.items()]
+    shapes = {"domain": list(FOUND), "range": ["triangle-right", "circle", "diamond", "stroke"]}
+    scale = {"domain": list(FOUND), "range": [ATTENTION, "#6baed6", "#08519c", "#333"]}
     encoding = {
         "x": channel("bits:Q", title="bits", scale={"type": "symlog"}, axis=AXIS | {"labelOverlap": "greedy"}),
         "y": channel("machine:N", sort=names, title=None, axis={"labelLimit": 400, "grid": True, "gridColor": "#eee"}),

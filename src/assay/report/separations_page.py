@@ -15,7 +15,7 @@ from assay.analysis.inspections import read_inspection
 from assay.analysis.lengths import LengthCell, LengthJudgement, Lengths, SizedCell, accuracy, judge_lengths
 from assay.analysis.settings import LEARNED
 from assay.analysis.subjects import StudyRecords
-from assay.analysis.summary import StudySummary
+from assay.analysis.summary import StudySummary, lengths_of
 from assay.analysis.titles import row_title, variant_title
 from assay.description import BadInput
 from assay.findings import Separations
@@ -60,7 +60,7 @@ def render(
     separations = summary.separations
     if separations is None:
         raise BadInput(f"{summary.name} needs SEPARATIONS for this page")
-    lengths = Lengths(summary.variants, summary.places, records)
+    lengths = lengths_of(summary, records)
     findings = judge_lengths(summary.findings, lengths)
     growths = growths_of(separations, lengths)
     page = Page(separations.title, summary.question, STYLE + MORE_STYLE + ANSWER_STYLE)

@@ -53,8 +53,9 @@ def sizes(page: Page, summary: StudySummary, lengths: Lengths, growths: Sequence
         "The smallest tried width that solves N. > : none up to this width does. Reachable: some run of any rate; "
         "reliable: most seeds of the rate that validation chose. Growth: a + b log N and a + b N are fitted to "
         "resamples, which draw the seeds again and a width between the smallest one that solves N and the largest "
-        "below it that does not; the nearer form in at least 95 % of them, or undecided. Exponent: median and 95 % "
-        "interval. Empty: fewer than three lengths are solved.",
+        "below it that does not; a form that is nearer in at least 95 % of them is named if the exponent agrees "
+        "(below 1 for log N, above 1/2 for N). Exponent: median and 95 % interval. Empty: fewer than three lengths are "
+        "solved.",
     )
 
 
@@ -89,7 +90,7 @@ def depths(page: Page, summary: StudySummary, lengths: Lengths) -> None:
             bounds = bounds_of(known[one.variant, one.task], point.length)
             explicit = f"{bounds.explicit} ({bounds.claim})" if bounds.explicit else ""
             size = or_dash(point.parameters)
-            least = "" if bounds.least is None else str(bounds.least)
+            least = str(bounds.least or "")
             row = [summary.task(one.task), row_title(one.variant), str(point.length), _width(point), size]
             rows.append([*row, explicit, least])
     page.table(
@@ -181,14 +182,14 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
     )
     rows = [_state_row(row) for row in states]
     counts = any("distinct" in row for row in states)
-    header = ("N", "model", "width", "numbers", "bits of state", "right in %", "needed", "linear", "non-linear",
+    columns = ("N", "model", "width", "numbers", "bits of state", "right in %", "needed", "linear", "non-linear",
               "of", *(["different states", "bits of values"] if counts else []))  # fmt: skip
     if rows:
         note = (
             "Different states: counted exactly over the drawn strings; bits of values: the sum over the numbers of the "
             "state of log2 of how many values each took." if counts else ""
         )  # fmt: skip
-        page.table("", header, [row[: len(header)] for row in rows], note)
+        page.table("", columns, [row[: len(columns)] for row in rows], note)
     page.words("", f"Made by `{inspection['command']}`.")
 
 

@@ -227,7 +227,7 @@ def constructions(task: Task, tokens: int) -> Iterator[Built]:
 
 
 def _versions(name: str, task: Task) -> Iterator[Construction]:
-    """A construction with its default options, with the task's alphabet, and with the task if its automaton is small."""
+    """A construction with its default options, with the alphabet of the task, and with the task if it is small."""
     kind = CLAIMS.load(name)
     if not issubclass(kind, Construction):
         return
