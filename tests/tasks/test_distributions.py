@@ -14,6 +14,7 @@ from torch import Tensor
 from assay.rng import Rng
 from assay.tasks import named_task
 from assay.tasks.neighbour import NearestNeighbour
+from assay.tasks.phone_book import PhoneBook
 from assay.tasks.recall import MultiQueryRecall, Recall
 from assay.tasks.task import Task
 
@@ -253,7 +254,7 @@ def test_queries_stand_in_slots_of_a_power_law(power: float):
 
 def test_every_name_of_a_book_is_another_one_and_any_is_asked_for():
     """Names, digits and the entry that is asked for are uniform, and the right digits follow the question."""
-    task = named_task("phone-book", names=4, digits=3)
+    task = PhoneBook(names=4, digits=3)
     inputs = drawn(task, task.length(5), 6000)
     book, query, said = inputs[:, :30].view(-1, 5, 6), inputs[:, 30:32], inputs[:, 33:]
     name = (book[..., 0] - 1) * 4 + book[..., 1] - 5

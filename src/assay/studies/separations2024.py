@@ -109,7 +109,7 @@ def _pairs(task: str, lengths: tuple[int, ...], widths: tuple[int, ...], **other
 
 def _weightings() -> Iterable[Block]:
     for change in WEIGHTINGS:
-        options = {"options": {"weighting": change}, "change": change, "rates": MIDDLE}
+        options: dict[str, Any] = {"options": {"weighting": change}, "change": change, "rates": MIDDLE}
         yield attention(LOOKUP, (20, 100), (64,), **options)
         yield attention(DYCK, (50,), (64,), 2, task_options=BALANCED, **options)
         yield attention(COPY, (40,), (64,), 2, task_options=FEW_SYMBOLS, **options)

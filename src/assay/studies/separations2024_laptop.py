@@ -9,6 +9,7 @@ smallest Transformers); four seeds, the fewest that decide whether most seeds le
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from assay.findings import Comparison, Finding, Separations
 from assay.studies.separations2024_runs import Block, expect, lazily
@@ -18,7 +19,7 @@ ROUNDED = "fixed:1.1"  # three bits a number
 RATES = {"transformer": (3e-3,)}
 OTHERS = (1e-2,)  # of the other architectures
 LOOKUP, DYCK, COPY, RECALL = "index-lookup", "bounded-dyck", "equality-ncp", "recall"
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     LOOKUP: {"alphabet": 16},
     DYCK: {"negatives": "count-balanced"},
     COPY: {"alphabet": 16},
