@@ -77,7 +77,9 @@ def _state_bits() -> Iterable[Block]:
 
 def _dyck(options: dict[str, Any], change: str = "") -> Iterable[Block]:
     for layers in (1, 2):
-        yield attention(DYCK, (20, 50, 100), (8, 16, 32, 64, 128), layers, task_options=options, change=change)
+        yield attention(
+            DYCK, (20, 50, 100), (8, 16, 32, 64, 128), layers, task_options=options, change=change, rates=MIDDLE[1:]
+        )
     for model in (LSTM, MAMBA):
         yield block(DYCK, (20, 50, 100), model, (16,), task_options=options, change=change, rates=HIGH)
 
