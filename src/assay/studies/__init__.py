@@ -32,6 +32,9 @@ STUDIES = {
     "quick": Entry("quick.py", "six architectures on four tasks, three seeds, small: the demo"),
     "irie2023": Entry("irie2023.py", "seven architectures, eight languages, four rates, ten seeds", "Irie 2023"),
     "irie2023-second": Entry("irie2023_second.py", "the published rule beside ours, on the same runs", "Irie 2023"),
+    "separations2024": Entry(
+        "separations2024.py", "attention and recurrence: ten tasks, nine architectures, many sizes", "Bhattamishra 2024"
+    ),
     "separations2024-laptop": Entry(
         "separations2024_laptop.py", "lookup, Dyck, copying and recall by small machines", "Bhattamishra 2024"
     ),
