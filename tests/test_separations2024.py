@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.analysis.lengths import Lengths, judge_lengths, place_of
-from assay.analysis.summary import summarize
+from assay.analysis.lengths import judge_lengths, place_of
+from assay.analysis.summary import lengths_of, summarize
 from assay.studies import Study, study_named
 from assay.studies.separations2024 import BEYOND, MANY, NEAREST, NUMBERS, PARTS, RECURRENT
 from assay.studies.separations2024_runs import Block
@@ -47,7 +47,7 @@ def test_every_run_is_tested_at_its_length_and_steered_by_validation(study: Stud
 
 def test_every_expectation_is_about_runs_of_the_study(study: Study):
     summary = summarize(study)
-    judgements = judge_lengths(study.findings, Lengths(summary.variants, summary.places, []))
+    judgements = judge_lengths(study.findings, lengths_of(summary, []))
     assert all(one.cells for one in judgements)
     assert study.separations
     assert study.separations.main in {finding.name for finding in study.findings}

@@ -129,7 +129,7 @@ def test_the_first_screen(study: Study, records: list[Record], tmp_path: Path, u
         ["“One layer does, &lt;a state> does not.” (p. 1)", "3 of 4", "3 of 4", "all 3"],
         ["One layer fails on Dyck. (expected from theory)", "all 6", "all 6", "all 3"],
     ]
-    assert "- Solved by some run, though it should fail: LSTM on index-lookup at N = 32." in page
+    assert "- Solved by some run, though it should fail: LSTM on index lookup at N = 32." in page
     assert "planned runs" not in page
     (dyck,) = [row for row in rows(page, "Other strings") if row[1:3] == ["LSTM", "8"]]
     assert dyck == ["Dyck-(2, 2)", "LSTM", "8", "count-balanced", "99.6", "49.8", "0 of 5"]
