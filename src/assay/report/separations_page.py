@@ -31,6 +31,7 @@ from assay.report.text import listed, percent
 STANDARDS: tuple[Standard, ...] = ("reachable", "reliable")
 LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 NOTE = "shares of right sequences are rounded down, and a run that diverged counts as 0"
+CLAIMS = ("what is said", "reachable", "reliable", "on every probe")
 RULES = (
     f"Counted: pairs of model and N. A run solves N if {LEARNED_IN_PERCENT} of the test strings are right. Reachable: "
     "some run of any width, rate and seed does. Reliable: of the seeds at the width and the rate that validation "
@@ -39,8 +40,8 @@ RULES = (
 )
 PICTURE = (
     "Dots: the best run of each size of a recurrent model; open ones: a state rounded to few bits. Grey: no machine "
-    "with so few bits of state can be so accurate (Fano's inequality). Red: attention, at the smallest width that solves N, "
-    "or else its best; its memory grows with N."
+    "with so few bits of state can be so accurate (Fano's inequality). Red: attention, at the smallest width that "
+    "solves N, or else its best; its memory grows with N."
 )
 
 
@@ -82,6 +83,15 @@ def render(
     return page
 
 
+def headline(summary: StudySummary, records: Sequence[Record]) -> tuple[str, list[list[str]]]:
+    """The first sentences and the table of claims, header first."""
+    separations = summary.separations
+    assert separations is not None
+    lengths = lengths_of(summary, records)
+    rows = [[_said(one), *_verdicts(one)] for one in judge_lengths(summary.findings, lengths)]
+    return _sentences(separations, lengths, growths_of(separations, lengths)), [list(CLAIMS), *rows]
+
+
 def growths_of(separations: Separations, lengths: Lengths) -> list[Growth]:
     """The growth of the smallest width, by both standards, for each pair that the study names."""
     return [growth(lengths, variant, task, standard) for variant, task in separations.growing for standard in STANDARDS]
@@ -104,14 +114,20 @@ def _answer(
     main = next((one for one in findings if one.finding.name == separations.main), None)
     if main is None:
         raise BadInput(f"the main finding '{separations.main}' is none of the study's findings")
-    sentences = (_largest(separations, lengths, points, beside), _nearest(points), _growing(growths), unfinished)
+    sentences = (_sentences(separations, lengths, growths), unfinished)
     page.words("", " ".join(filter(None, sentences)) or f"The runs of the main comparison have {UNFINISHED}.")
     chart = separations_figures.state_bits(points, beside, separations.attention)
     page.chart("state-bits", chart, "", PICTURE if chart else "")
-    header = ("what is said", "reachable", "reliable", "on every probe")
     rows = [[_said(one), *_verdicts(one)] for one in findings]
-    page.table("Do the claims hold?", header, rows, "", "answer")
+    page.table("Do the claims hold?", CLAIMS, rows, "", "answer")
     page.facts([*_exceptions(findings, summary), *RULES])
+
+
+def _sentences(separations: Separations, lengths: Lengths, growths: Sequence[Growth]) -> str:
+    points = points_by_length(separations, lengths)
+    beside = {n: attention_at(separations, lengths, n) for n in points}
+    sentences = (_largest(separations, lengths, points, beside), _nearest(points), _growing(growths))
+    return " ".join(filter(None, sentences))
 
 
 def points_by_length(separations: Separations, lengths: Lengths) -> dict[int, list[StatePoint]]:
