@@ -129,7 +129,7 @@ def test_the_first_screen(study: Study, records: list[Record], tmp_path: Path, u
         ["“One layer does, &lt;a state> does not.” (p. 1)", "3 of 4", "3 of 4", "all 3"],
         ["One layer fails on Dyck. (expected from theory)", "all 6", "all 6", "all 3"],
     ]
-    assert "- Solved by some run, though it should fail: LSTM on index-lookup at N = 32." in page
+    assert "- Solved by some run, though it should fail: LSTM on index lookup at N = 32." in page
     assert "planned runs" not in page
     (dyck,) = [row for row in rows(page, "Other strings") if row[1:3] == ["LSTM", "8"]]
     assert dyck == ["Dyck-(2, 2)", "LSTM", "8", "count-balanced", "99.6", "49.8", "0 of 5"]
@@ -232,6 +232,19 @@ def test_a_setting_with_few_seeds_does_not_compete(study: Study, records: list[R
     cell = lengths_of(summarize(pilot), fewer).at("lstm", "index-lookup", 32)[0]
     assert cell.rate == 1e-2
     assert len(cell.seeds) == 5
+
+
+def test_cells_do_not_wait_for_pieces_that_nobody_has_begun(study: Study, records: list[Record]):
+    summary = summarize(study)
+    by_rate = {r: [record for record in records if record.rate == r] for r in (1e-3, 1e-2)}
+    pieces = {str(rate): [record.digest for record in group] for rate, group in by_rate.items()}
+    summary = replace(summary, pieces=pieces)
+    alone = lengths_of(summary, by_rate[1e-3]).at("lstm", "index-lookup", 16)
+    assert [(cell.planned, cell.waiting, cell.rate) for cell in alone] == [(10, 0, 1e-3)] * 3
+    begun = lengths_of(summary, [*by_rate[1e-3], by_rate[1e-2][0]]).at("lstm", "index-lookup", 16)
+    assert [(cell.waiting, cell.rate, cell.reached()) for cell in begun] == [
+        (5, None, None), (5, None, True), (5, None, True),
+    ]  # fmt: skip
 
 
 def test_charts_without_any_record():

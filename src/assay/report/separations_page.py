@@ -31,20 +31,17 @@ from assay.report.text import listed, percent
 STANDARDS: tuple[Standard, ...] = ("reachable", "reliable")
 LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 NOTE = "shares of right sequences are rounded down, and a run that diverged counts as 0"
+CLAIMS = ("what is said", "reachable", "reliable", "on every probe")
 RULES = (
-    "The table counts triples of model, task and length N that are as stated. A run solves N if at least "
-    f"{LEARNED_IN_PERCENT} of the test strings are right, up to the longest of training.",
-    "Reachable: some run, of any width, learning rate and seed, solves N.",
-    "Reliable: validation chooses the width and the rate. The model learns the task if the 95 % interval of the share "
-    "of seeds that solve N lies above one half, and fails if it lies below; else this is undecided.",
-    "On every probe: of the triples that should be learned, those with a seed that makes no mistake on the test "
-    "strings, nor on any probe (inputs that random strings hardly ever contain).",
+    f"Counted: pairs of model and N. A run solves N if {LEARNED_IN_PERCENT} of the test strings are right. Reachable: "
+    "some run of any width, rate and seed does. Reliable: of the seeds at the width and the rate that validation "
+    "chooses, the 95 % interval of those that do lies above one half (or below it, for a model that should fail). On "
+    "every probe: some of these seeds is never wrong, nor on inputs that random strings hardly ever contain.",
 )
 PICTURE = (
-    "Each dot is the best run of one size of a recurrent model; the black line is the best accuracy that any machine "
-    "with so many bits of state can have (Fano's inequality), so no dot can lie in the grey. Open dots: the state is "
-    "rounded to few bits. The dashed red line is attention, whose memory grows with N, at the smallest width that "
-    "solves N, or else its best."
+    "Dots: the best run of each size of a recurrent model; open ones: a state rounded to few bits. Grey: no machine "
+    "with so few bits of state can be so accurate (Fano's inequality). Red: attention, at the smallest width that "
+    "solves N, or else its best; its memory grows with N."
 )
 
 
@@ -64,7 +61,7 @@ def render(
     findings = judge_lengths(summary.findings, lengths)
     growths = growths_of(separations, lengths)
     page = Page(separations.title, summary.question, STYLE + MORE_STYLE + ANSWER_STYLE)
-    _answer(page, separations, lengths, findings, growths, _unfinished(records, missing))
+    _answer(page, summary, separations, lengths, findings, growths, _unfinished(records, missing))
     separations_tables.sizes(page, summary, lengths, growths)
     separations_tables.depths(page, summary, lengths)
     separations_tables.tasks(page, summary, lengths)
@@ -86,6 +83,15 @@ def render(
     return page
 
 
+def headline(summary: StudySummary, records: Sequence[Record]) -> tuple[str, list[list[str]]]:
+    """The first sentences and the table of claims, header first."""
+    separations = summary.separations
+    assert separations is not None
+    lengths = lengths_of(summary, records)
+    rows = [[_said(one), *_verdicts(one)] for one in judge_lengths(summary.findings, lengths)]
+    return _sentences(separations, lengths, growths_of(separations, lengths)), [list(CLAIMS), *rows]
+
+
 def growths_of(separations: Separations, lengths: Lengths) -> list[Growth]:
     """The growth of the smallest width, by both standards, for each pair that the study names."""
     return [growth(lengths, variant, task, standard) for variant, task in separations.growing for standard in STANDARDS]
@@ -96,6 +102,7 @@ def growths_of(separations: Separations, lengths: Lengths) -> list[Growth]:
 
 def _answer(
     page: Page,
+    summary: StudySummary,
     separations: Separations,
     lengths: Lengths,
     findings: Sequence[LengthJudgement],
@@ -107,14 +114,20 @@ def _answer(
     main = next((one for one in findings if one.finding.name == separations.main), None)
     if main is None:
         raise BadInput(f"the main finding '{separations.main}' is none of the study's findings")
-    sentences = (_largest(separations, lengths, points, beside), _nearest(points), _growing(growths), unfinished)
+    sentences = (_sentences(separations, lengths, growths), unfinished)
     page.words("", " ".join(filter(None, sentences)) or f"The runs of the main comparison have {UNFINISHED}.")
     chart = separations_figures.state_bits(points, beside, separations.attention)
     page.chart("state-bits", chart, "", PICTURE if chart else "")
-    header = ("what is said", "reachable", "reliable", "on every probe")
     rows = [[_said(one), *_verdicts(one)] for one in findings]
-    page.table("Do the claims hold?", header, rows, "", "answer")
-    page.facts([*_exceptions(findings), *RULES])
+    page.table("Do the claims hold?", CLAIMS, rows, "", "answer")
+    page.facts([*_exceptions(findings, summary), *RULES])
+
+
+def _sentences(separations: Separations, lengths: Lengths, growths: Sequence[Growth]) -> str:
+    points = points_by_length(separations, lengths)
+    beside = {n: attention_at(separations, lengths, n) for n in points}
+    sentences = (_largest(separations, lengths, points, beside), _nearest(points), _growing(growths))
+    return " ".join(filter(None, sentences))
 
 
 def points_by_length(separations: Separations, lengths: Lengths) -> dict[int, list[StatePoint]]:
@@ -205,7 +218,7 @@ def _verdicts(one: LengthJudgement) -> list[str]:
     return [holds_for(one.reachable(), known), holds_for(one.reliable(), begun), holds_for(one.probed, probed)]
 
 
-def _exceptions(findings: Sequence[LengthJudgement]) -> list[str]:
+def _exceptions(findings: Sequence[LengthJudgement], summary: StudySummary) -> list[str]:
     """What is not as stated by any run: each model, task and N once, with the best that any run reached."""
     lines = []
     for outcome, start in (("learns", "Not reached"), ("fails", "Solved by some run, though it should fail")):
@@ -214,7 +227,7 @@ def _exceptions(findings: Sequence[LengthJudgement]) -> list[str]:
             for (expected, cell), met in zip(one.cells, one.reachable(), strict=True):
                 if met is False and expected.outcome == outcome:
                     against.setdefault((cell.variant, cell.task), {})[cell.length] = cell
-        parts = [_near(variant, task, cells, outcome) for (variant, task), cells in against.items()]
+        parts = [_near(variant, summary.task(task), cells, outcome) for (variant, task), cells in against.items()]
         lines += [f"{start}: {'; '.join(parts)}."] if parts else []
     return lines
 

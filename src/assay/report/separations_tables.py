@@ -299,7 +299,8 @@ def _cells(lengths: Lengths) -> Iterator[dict[str, Any]]:
     for (variant, place), cell in lengths.cells.items():
         seeds = cell.learned()
         row: dict[str, Any] = {"variant": variant, "task": place.task, "N": place.length, "width": place.width}
-        row |= {"numbers": place.numbers, "planned": cell.planned, "finished": len(cell.records)}
+        row |= {"numbers": place.numbers, "planned": cell.planned}
+        row |= {"finished": len(cell.records), "waiting": cell.waiting}
         first = cell.records[0] if cell.records else None
         row |= {"parameters": first and first.parameters, "state floats": first and first.state_floats}
         row |= {"state bits": state_bits(first) if first else None, "rate": cell.rate}
