@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
+from assay.analysis.inspections import read_inspection
+from assay.cli import app
 from assay.description import BadInput
 from assay.extract.attention_focus import focus
 from assay.extract.state_use import components, counts, decoded_bits, final_states, must_carry, state_use
@@ -112,6 +118,45 @@ def test_attention_that_looks_elsewhere_is_seen():
 
 def weights_of(model: Model) -> list[Tensor]:
     return [parameter.clone() for parameter in model.parameters()]
+
+
+STUDY = '''
+"""Small machines."""
+from assay.findings import Separations
+from assay.spec import run_spec
+
+def runs(model, width, **options):
+    training = {"lengths": [3, 5], "steps": 5, "validation_rows": 8, "validate_every": 5}
+    return [run_spec("index-lookup", model, task_options={"alphabet": 4, "positions": 4},
+                     model_options={"width": width, "layers": 1, **options}, training=training, testing={"rows": 8})]
+
+VARIANTS = {"transformer": runs("transformer", 8, heads=2), "gru": runs("gru", 2, state={"numbers": "fixed:0.1"})}
+RUNS = [run for named in VARIANTS.values() for run in named]
+SEPARATIONS = Separations("Small", "none", ("gru",), "transformer")
+'''
+
+
+def test_kept_weights_are_inspected_by_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("assay.extract.state_use.MOST_STRINGS", 256)
+    monkeypatch.setattr("assay.extract.state_use.FEWEST_STRINGS", 256)
+    Path("small_machines.py").write_text(STUDY)
+    runner = CliRunner()
+    done = runner.invoke(app, ["study", "small_machines.py", "--device", "cpu", "--jobs", "1", "--weights", "all"])
+    assert done.exit_code == 0, done.output
+    result = runner.invoke(app, ["inspect", "small_machines.py"])
+    assert "inspected 1 runs with attention and 1 with a fixed state" in result.output
+    found = read_inspection(Path("assay-store"))
+    assert found
+    assert [row["claim"] for row in found["explicit"]] == ["lookup-trace", "lookup-random"]
+    (attention,), (state,) = found["attention"], found["states"]
+    assert attention["positions"] == [1, 2, 3, 4]
+    assert (state["width"], state["numbers"], state["bits"], state["state_bits"]) == (2, "fixed:0.1", 4, 4)
+    assert 1 <= state["distinct"] <= 16
+    again = runner.invoke(app, ["inspect", "small_machines.py", "--json"])
+    assert json.loads(again.stdout) == found, "the same weights give the same inspection"
+    refused = runner.invoke(app, ["inspect", "quick"])
+    assert "quick is not about lengths and sizes" in str(refused.exception)
 
 
 def test_a_lookup_without_weights_is_refused():

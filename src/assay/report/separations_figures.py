@@ -234,11 +234,11 @@ def focus(rows: Sequence[Mapping[str, Any]], explicit: Sequence[Mapping[str, Any
     lines = marks(values, "line", {"x": x, "y": y, "color": colours(names, LEGEND | {"columns": 3})}, strokeWidth=1.5)
     widest = max(trained, key=lambda row: (row["weight"], -row["width"]))
     matrices = [_overlaps(row, title) for title, row in (
-        (f"keys of {row_title(widest['variant'])}, width {widest['width']}", widest),
-        *((f"keys of {row['claim']}, width {row['width']}", row) for row in made[:1]),
+        (f"{row_title(widest['variant'])}, width {widest['width']}", widest),
+        *((f"{row['claim']}, width {row['width']}", row) for row in made[:1]),
     )]  # fmt: skip
     weights = lines | {"width": 300, "height": 220, "title": f"N = {longest}"}
-    return styled({"hconcat": [weights, *matrices], "resolve": {"scale": {"color": "independent"}}})
+    return styled({"hconcat": [weights, *matrices], "spacing": 40, "resolve": {"scale": {"color": "independent"}}})
 
 
 def _overlaps(row: Mapping[str, Any], title: str) -> Chart:
@@ -252,12 +252,17 @@ def _overlaps(row: Mapping[str, Any], title: str) -> Chart:
         "y": channel("i:O", title="position", axis=axis),
         "color": channel(
             "cosine:Q",
-            scale={"domain": [-LARGEST, 0, LARGEST], "range": ["#d6604d", "#fff", "#2166ac"], "clamp": True},
+            scale={
+                "domain": [-LARGEST, 0, LARGEST],
+                "range": ["#d6604d", "#fff", "#2166ac"],
+                "clamp": True,
+                "interpolate": "rgb",
+            },
             title="cosine",
             legend={"orient": "bottom", "direction": "horizontal", "gradientLength": 120},
         ),
     }
-    return marks(values, "rect", encoding) | {"width": 180, "height": 180, "title": {"text": title, "fontSize": 12}}
+    return marks(values, "rect", encoding) | {"width": 200, "height": 200, "title": {"text": title, "fontSize": 12}}
 
 
 def state_use(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
@@ -266,13 +271,13 @@ def state_use(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
         return None
     values: Rows = []
     names = []
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (row["length"], row["variant"], row["numbers"], row["width"])):
         numbers = "" if row["numbers"] == FLOAT32 else f", {row['numbers']}"
         name = f"N = {row['length']}, {row_title(row['variant'])}, width {row['width']}{numbers}"
         names.append(name)
         values += [{"machine": name, "bits": row[key], "series": series} for series, key in FOUND.items()]
-    shapes = {"domain": list(FOUND), "range": ["triangle-right", "circle", "diamond", "stroke"]}
-    scale = {"domain": list(FOUND), "range": [ATTENTION, "#6baed6", "#08519c", "#333"]}
+    shapes = {"domain": list(FOUND), "range": ["triangle-right", "circle", "diamond", "square"]}
+    scale = {"domain": list(FOUND), "range": [ATTENTION, "#6baed6", "#08519c", "#bbb"]}
     encoding = {
         "x": channel("bits:Q", title="bits", scale={"type": "symlog"}, axis=AXIS | {"labelOverlap": "greedy"}),
         "y": channel("machine:N", sort=names, title=None, axis={"labelLimit": 400, "grid": True, "gridColor": "#eee"}),

@@ -67,6 +67,7 @@ def render(
     separations_tables.tasks(page, summary, lengths)
     separations_tables.inside(page, summary, inspection)
     page.words("Appendices", "For reference: the numbers behind the charts above, and what was run.")
+    separations_tables.cells(page, summary, lengths)
     separations_tables.states(page, separations, lengths)
     separations_tables.harder_strings(page, summary, lengths)
     separations_tables.probes(page, summary, lengths)

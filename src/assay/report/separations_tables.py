@@ -106,6 +106,7 @@ def depths(page: Page, summary: StudySummary, lengths: Lengths) -> None:
 
 
 def tasks(page: Page, summary: StudySummary, lengths: Lengths) -> None:
+    """The accuracy of each variant over N, in a panel for each task."""
     page.chart(
         "over-lengths",
         figures.over_lengths(lengths, summary),
@@ -113,6 +114,10 @@ def tasks(page: Page, summary: StudySummary, lengths: Lengths) -> None:
         "The mean share of right sequences at length N, over the seeds of the width and the rate that validation "
         "chose. Trained and tested up to the same N.",
     )
+
+
+def cells(page: Page, summary: StudySummary, lengths: Lengths) -> None:
+    """A table for each task: variants down, lengths across."""
     for task in lengths.tasks():
         every = sorted({n for v in lengths.variants for n in lengths.lengths(v, task)})
         rows: list[list[str | Shaded]] = []
@@ -150,12 +155,12 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
         figures.focus(attention, explicit),
         "How does attention find the position?",
         "Left: the weight that the head with the most of it puts on the right position, when each position is asked "
-        "for. Right: cosines between the keys of two positions, in a trained model and in explicit weights; the paler "
-        "the squares beside the diagonal, the easier it is to attend to one position alone.",
+        "for. Right: cosines between the keys of two positions, in a trained model and in explicit weights; the less "
+        "blue lies beside the diagonal, the easier it is to attend to one position alone; red does no harm.",
     )
     rows = [
         [str(row["length"]), row_title(row.get("variant", "")) or f"explicit: {row['claim']}", str(row["width"]),
-         percent(row["right"]) if "right" in row else "", *(f"{row[key]:.2f}" for key in
+         percent(row["right"]) if "right" in row else "", *(f"{row[key]:.2f}".replace("-0.00", "0.00") for key in
          ("weight", "least", "overlap", "largest_overlap"))]
         for row in (*attention, *explicit)
     ]  # fmt: skip
@@ -180,7 +185,7 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
         "some positions. Red: what it must carry for the accuracy that the machine reaches (Fano). Where "
         "more is found than needed, the machine keeps more than it can look up.",
     )
-    rows = [_state_row(row) for row in states]
+    rows = [_state_row(row) for row in sorted(states, key=lambda row: (row["length"], row["variant"], row["width"]))]
     counts = any("distinct" in row for row in states)
     columns = ("N", "model", "width", "numbers", "bits of state", "right in %", "needed", "linear", "non-linear",
               "of", *(["different states", "bits of values"] if counts else []))  # fmt: skip
@@ -262,7 +267,7 @@ def probes(page: Page, summary: StudySummary, lengths: Lengths) -> None:
     header = ("task", "model", "runs", "right on random inputs", "also on every probe", "refuted",
               "median length of the shortest wrong probe", "most common wrong probe")  # fmt: skip
     if rows:
-        page.table("What probes refute", header, rows, "All finished runs of all sizes, rates and lengths N count.")
+        page.table("What probes refute", header, rows, "All finished runs of all sizes, rates and N count.", "words")
 
 
 def thresholds(page: Page, findings: Sequence[LengthJudgement]) -> None:
