@@ -9,12 +9,14 @@ smallest Transformers); four seeds, the fewest that decide whether most seeds le
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from assay.findings import Comparison, Finding, Separations
-from assay.studies.separations2024_runs import Block, expect, lazily
+from assay.studies.separations2024_runs import Block, expect, lazily, named_variant
 
 SEEDS, STEPS = 4, 1_500
+WEIGHTINGS = ("hard", "sigmoid", "linear")
 ROUNDED = "fixed:1.1"  # three bits a number
 RATES = {"transformer": (3e-3,)}
 OTHERS = (1e-2,)  # of the other architectures
@@ -66,10 +68,10 @@ def _parts() -> Iterable[tuple[str, Block]]:
     yield "state", block(LOOKUP, (16,), "mamba", (4, 8, 16, 32))
     yield "state", block(LOOKUP, (16,), "delta-net", (16, 32, 64))
     yield "rounded", block(LOOKUP, (16,), "lstm", (4, 8, 16), numbers=(ROUNDED,))
-    yield "dyck", block(DYCK, (32,), "transformer", (32,))
-    yield "dyck", block(DYCK, (32,), "transformer", (32,), layers=2)
-    yield "dyck", block(DYCK, (32,), "lstm", (32,))
-    yield "dyck", block(DYCK, (32,), "mamba", (16,))
+    for layers in (1, 2):
+        yield "dyck", block(DYCK, (24,), "transformer", (32,), layers, 2 * STEPS)
+    yield "dyck", block(DYCK, (24,), "lstm", (32,))
+    yield "dyck", block(DYCK, (24,), "mamba", (16,))
     yield "copy", block(COPY, (20,), "transformer", (32,), steps=2_000)
     yield "copy", block(COPY, (20,), "transformer", (32,), layers=2, steps=2_000)
     yield "copy", block(COPY, (20,), "lstm", (64,), steps=2_000)
@@ -78,6 +80,10 @@ def _parts() -> Iterable[tuple[str, Block]]:
     yield "recall", block(RECALL, (8,), "transformer", (32,), layers=2)
     yield "recall", block(RECALL, (8,), "lstm", (64,))
     yield "recall", block(RECALL, (8,), "mamba", (16,))
+
+    for weighting in WEIGHTINGS:
+        softmax = block(LOOKUP, (16,), "transformer", (32,))
+        yield "weightings", replace(softmax, change=weighting, options={"weighting": weighting})
 
 
 PARTS = list(_parts())
@@ -91,6 +97,7 @@ QUESTIONS = {
     "dyck": "Does one layer of attention recognise bounded Dyck words?",
     "copy": "Do two layers copy a string, and one not?",
     "recall": "Who recalls the value of a key?",
+    "weightings": "Do other attentions look up, too?",
 }
 COMPARISONS = [Comparison("Small machines", "Four seeds at one learning rate.", (ONE, TWO, *RECURRENT))]
 
@@ -131,6 +138,13 @@ FINDINGS = [
         source=HERE,
         asked_here=True,
         expects=expect("learns", (TWO,), RECALL) + expect("fails", (ONE,), RECALL),
+    ),
+    Finding(
+        name="other attention",
+        says="Trained hard, sigmoid and linear attention look up 16 symbols as softmax does.",
+        source=HERE,
+        asked_here=True,
+        expects=expect("learns", (named_variant("transformer", 1, change) for change in WEIGHTINGS), LOOKUP),
     ),
 ]
 SEPARATIONS = Separations(

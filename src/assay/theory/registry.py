@@ -158,7 +158,6 @@ OPTIONS = {
     "margin": "by how much the nearest point is nearer than every other one",
     "dimension": "numbers of a point",
     "positions": "vectors of positions: narrowest or nearly-orthogonal",
-    "alphabet": "number of symbols",
     "vocabulary": "number of symbols; half are keys, half values",
     "k": "bracket types",
     "depth": "the largest depth of a word",
