@@ -146,6 +146,16 @@ def test_the_first_screen(study: Study, records: list[Record], tmp_path: Path, u
     assert "$N$ & 8 & 16 & 32" in (tmp_path / "sizes.tex").read_text()
 
 
+def test_a_machine_above_the_ceiling_is_an_error_in_the_records(study: Study, records: list[Record], undrawn: None):
+    page = separations_page.render(summarize(study), records, 0)
+    assert "Above the ceiling" not in "\n".join(page.markdown)
+    wrong = [r for r in records if place(r.spec)[2:4] == (32, 8) and place(r.spec)[5] == "fixed:0.0" and r.seed == 4]
+    right = {r.digest: [s.model_copy(update={"sequences": 0.9, "lengths": ()}) for s in r.scores] for r in wrong}
+    changed = [r.model_copy(update={"scores": tuple(right.get(r.digest, r.scores))}) for r in records]
+    page = separations_page.render(summarize(study), changed, 0)
+    assert "cannot be right: LSTM (rounded) with 16 bits at N = 32." in "\n".join(page.markdown)
+
+
 def test_no_claim_rests_on_cells_that_are_not_finished(
     study: Study, records: list[Record], tmp_path: Path, undrawn: None
 ):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from assay.analysis.lengths import Lengths, SizedCell, accuracy, state_bits
+from assay.analysis.lengths import Lengths, SizedCell, accuracy, scores_within, state_bits
 from assay.description import BadInput, canonical
 from assay.record import Record
 from assay.tasks import read_task
@@ -96,6 +96,7 @@ class StatePoint(NamedTuple):
     bits: int
     accuracy: float
     ceiling: float
+    rows: int  # test strings behind the accuracy
 
 
 def state_points(lengths: Lengths, variants: Sequence[str], task: str, length: int) -> list[StatePoint]:
@@ -106,7 +107,8 @@ def state_points(lengths: Lengths, variants: Sequence[str], task: str, length: i
             bits = state_bits(cell.best) if cell.best else None
             if cell.best and bits:
                 ceiling = best_accuracy(length, alphabet_of(cell.best), bits)
-                points.append(StatePoint(cell, bits, accuracy(cell.best), ceiling))
+                rows = sum(score.rows for score in scores_within(cell.best)[-1:])
+                points.append(StatePoint(cell, bits, accuracy(cell.best), ceiling, max(1, rows)))
     return points
 
 

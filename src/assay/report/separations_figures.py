@@ -95,7 +95,7 @@ def _panel(
                 "text",
                 {"x": x, "y": y, "text": channel("text:N")},
                 align="right",
-                dy=11,
+                dy=11 if right > 0.1 else -9,
                 color=ATTENTION,
                 fontSize=11,
             ),

@@ -5,6 +5,7 @@ The first screen answers; everything after "Appendices" is for reference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from assay.report.replication_page import ANSWER_STYLE
 from assay.report.text import listed, percent
 
 STANDARDS: tuple[Standard, ...] = ("reachable", "reliable")
+CHANCE = 4  # standard errors
 LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 NOTE = "shares of right sequences are rounded down, and a run that diverged counts as 0"
 CLAIMS = ("what is said", "reachable", "reliable", "on every probe")
@@ -121,7 +123,7 @@ def _answer(
     page.chart("state-bits", chart, "", PICTURE if chart else "")
     rows = [[_said(one), *_verdicts(one)] for one in findings]
     page.table("Do the claims hold?", CLAIMS, rows, "", "answer")
-    page.facts([*_exceptions(findings, summary), *RULES])
+    page.facts([*_exceptions(findings, summary), *_above(points), *RULES])
 
 
 def _sentences(separations: Separations, lengths: Lengths, growths: Sequence[Growth]) -> str:
@@ -151,8 +153,10 @@ def _largest(
     points: Mapping[int, Sequence[StatePoint]],
     beside: Mapping[int, SizedCell | None],
 ) -> str:
-    """At the largest N with both: what attention and the best recurrent machine reach."""
-    n = max((n for n in points if beside.get(n)), default=None)
+    """At the largest N that attention solves, or else the largest: what it and the best recurrent machine reach."""
+    both = {n: cell for n in points if (cell := beside.get(n))}
+    solved = [n for n, cell in both.items() if cell.reached()]
+    n = max(solved or both, default=None)
     cell = beside[n] if n else None
     if n is None or cell is None or cell.best is None:
         return ""
@@ -168,11 +172,12 @@ def _largest(
         if best.ceiling < 1
         else ""
     )
+    largest = ", the largest that attention solves" if solved and n < max(both) else ""
     return (
-        f"At N = {n}, {variant_title(separations.attention)} of width {cell.place.width} gives the right symbol for "
-        f"{percent(accuracy(cell.best))} % of the test strings in its best run{reliably}. The best recurrent machine, "
-        f"{variant_title(best.cell.variant)} of width {best.cell.place.width} with {best.bits:,} bits of state, gives "
-        f"it for {percent(best.accuracy)} %. {room}"
+        f"At N = {n}{largest}, {variant_title(separations.attention)} of width {cell.place.width} gives the right "
+        f"symbol for {percent(accuracy(cell.best))} % of the test strings in its best run{reliably}. The best "
+        f"recurrent machine, {variant_title(best.cell.variant)} of width {best.cell.place.width} with {best.bits:,} "
+        f"bits of state, gives it for {percent(best.accuracy)} %. {room}"
     ).strip()
 
 
@@ -231,6 +236,17 @@ def _exceptions(findings: Sequence[LengthJudgement], summary: StudySummary) -> l
         parts = [_near(variant, summary.task(task), cells, outcome) for (variant, task), cells in against.items()]
         lines += [f"{start}: {'; '.join(parts)}."] if parts else []
     return lines
+
+
+def _above(points: Mapping[int, Sequence[StatePoint]]) -> list[str]:
+    """Machines that are more accurate than any with so few bits can be, by more than chance explains."""
+    wrong = [
+        f"{row_title(point.cell.variant)} with {point.bits:,} bits at N = {n}"
+        for n, found in points.items()
+        for point in found
+        if point.accuracy > point.ceiling + CHANCE * math.sqrt(point.ceiling * (1 - point.ceiling) / point.rows)
+    ]
+    return [f"Above the ceiling, so that these records cannot be right: {'; '.join(wrong)}."] if wrong else []
 
 
 def _near(variant: str, task: str, cells: Mapping[int, LengthCell], outcome: str) -> str:

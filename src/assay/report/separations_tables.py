@@ -48,8 +48,8 @@ def sizes(page: Page, summary: StudySummary, lengths: Lengths, growths: Sequence
     every = sorted({point.length for one in growths for point in one.points})
     page.table(
         "",
-        ("task", "model", "standard", *(f"N = {n}" for n in every), "grows like", "exponent c of N^c"),
-        [[*row[:3], *(row[3].get(n, "") for n in every), *row[4:]] for row in rows],
+        ("task", "model", "standard", "grows like", "exponent c of N^c", *(f"N = {n}" for n in every)),
+        [[*row[:5], *(row[5].get(n, "") for n in every)] for row in rows],
         "The smallest tried width that solves N. > : none up to this width does. Reachable: some run of any rate; "
         "reliable: most seeds of the rate that validation chose. Growth: a + b log N and a + b N are fitted to "
         "resamples, which draw the seeds again and a width between the smallest one that solves N and the largest "
@@ -59,12 +59,12 @@ def sizes(page: Page, summary: StudySummary, lengths: Lengths, growths: Sequence
     )
 
 
-def _growth_row(one: Growth, summary: StudySummary) -> tuple[str, str, str, dict[int, str], str, str]:
+def _growth_row(one: Growth, summary: StudySummary) -> tuple[str, str, str, str, str, dict[int, str]]:
     nearer = ", ".join(f"{form} {100 * share:.0f} %" for form, share in one.nearer.items())
     form = f"{one.decision or 'undecided'} ({nearer})" if one.nearer else ""
     exponent = f"{one.exponent[0]:.2f} ({one.exponent[1]:.2f} to {one.exponent[2]:.2f})" if one.exponent else ""
     widths = {point.length: _width(point) for point in one.points}
-    return summary.task(one.task), row_title(one.variant), one.standard, widths, form, exponent
+    return summary.task(one.task), row_title(one.variant), one.standard, form, exponent, widths
 
 
 def _width(point: Smallest) -> str:
