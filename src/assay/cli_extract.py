@@ -1,4 +1,4 @@
-"""The command `assay extract`: the automaton that a trained network computes. torch is imported only when needed."""
+"""The commands about trained weights: what automaton they compute, where they look, what their states carry."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from assay.cli_options import STORE, AsJson, command_line, print_json
+from assay.description import BadInput
 
 
 def extract(
@@ -97,3 +98,49 @@ def extract(
     if extraction.run_task:
         typer.echo(f"the automaton as a task: {extraction.run_task}")
     typer.echo(f"wrote {len(files)} files; open {folder / 'index.html'}")
+
+
+def inspect(
+    name: Annotated[str, typer.Argument(help="A study of lengths and sizes, or the path of its .py file.")],
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store",
+            help="A store or a packed file with weights.",
+            show_default="the records that come with Assay, or else assay-store",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file to write.", show_default="a file beside the records")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Inspect the kept weights of a study's lookup runs: where attention looks, and what recurrent states carry.
+
+    The page of the study shows the file that this writes beside the records. Takes seconds for each run.
+    """
+    import json
+
+    from assay.analysis.inspections import inspection_file
+    from assay.analysis.subjects import read_study
+    from assay.analysis.summary import lengths_of
+    from assay.extract.inspection import inspect as inspection_of
+    from assay.lab.execute import one_thread
+    from assay.store import write_synced
+    from assay.studies import study_named
+    from assay.terminal import console
+
+    study = study_named(name)
+    if study.separations is None:
+        raise BadInput(f"{name} is not about lengths and sizes: its file has no SEPARATIONS")
+    subject = read_study(study, store, STORE)
+    lengths = lengths_of(subject.summary, subject.records)
+    with one_thread(), console(stderr=True).status("inspecting") as line:
+        data = inspection_of(study.separations, lengths, f"assay inspect {name}", line.update)
+    if as_json:
+        print_json(data)
+        return
+    path = out or inspection_file(subject.source)
+    write_synced(path, json.dumps(data, separators=(",", ":")).encode(), parents=True)
+    typer.echo(f"inspected {len(data['attention'])} runs with attention and {len(data['states'])} with a fixed state")
+    typer.echo(f"wrote {path}")

@@ -21,13 +21,16 @@ class Expectation(Description):
 
     `up_to` is the last test bin that must be learned: Bin1 is as far as the first paper looked. A variant diverges or
     collapses if at least a tenth of all its runs do, in any setting; without a task, of its runs on all tasks.
+    `length` is the N of the task (see `Separations`), where a study has a task at several lengths.
     """
 
     kind: ClassVar[str] = "expectation"
+    added: ClassVar[tuple[str, ...]] = ("length",)
     variant: str
     outcome: Outcome
     task: str = ""
     up_to: str = "Bin1"
+    length: int | None = None
 
     @model_validator(mode="after")
     def _needs_a_task(self) -> Expectation:
@@ -105,3 +108,28 @@ class Replication(NamedTuple):
     contested: tuple[tuple[str, str], ...]
     protocol: tuple[Choice, ...]
     questions: dict[str, str]
+
+
+class Separations(NamedTuple):
+    """What the page of a study needs that asks which size of which architecture solves a task of which length.
+
+    A variant of such a study has all widths, rates, rounded states and seeds of one architecture with one number of
+    layers, on its tasks at all lengths; the page takes the width, the state and the length N from the runs. N is that
+    of the theorems: the symbols before the index, the tokens of both strings, the pairs to recall, or the length of the
+    longest training input. A run solves N if it is right in the test bins that end within the training lengths.
+
+    `main` names the finding of the first sentence. `recurrent` are the variants in the first picture, accuracy against
+    bits of the state on the task `lookup`, and `attention` the one beside them, whose memory grows. `growing` are the
+    pairs of variant and task whose smallest solving size is drawn over N; `depths` are those with one layer and with
+    more that stand side by side, on `depth_tasks`. `questions` says for each piece what it answers.
+    """
+
+    title: str
+    main: str
+    recurrent: tuple[str, ...]
+    attention: str
+    lookup: str = "index-lookup"
+    growing: tuple[tuple[str, str], ...] = ()
+    depths: tuple[tuple[str, ...], ...] = ()
+    depth_tasks: tuple[str, ...] = ()
+    questions: dict[str, str] = {}  # noqa: RUF012 (of a NamedTuple)

@@ -134,6 +134,7 @@ def test_brackets_of_which_only_the_number_is_read():
         ("recall", False, {"extreme positions", "one different value"}),
         ("equality-random", True, {"one different symbol"}),
         ("disjointness", True, {"one meeting"}),
+        ("phone-book", False, {"extreme positions", "names that share a part", "close numbers"}),
         ("equality-ncp", False, {"copies"}),
         ("multi-query-recall", False, {"early queries", "late queries", "repeated keys"}),
     ],

@@ -91,11 +91,12 @@ NAMES = {
     "activation": ["tanh", "relu"],
     "convention": ["paper", "controlled"],
     "beta": ["1", "2"],
+    "weighting": ["softmax", "hard", "average-hard", "sigmoid", "linear"],
 }
 WRONG = [
     (name, option, value)
     for name in MODELS.entries
-    for option in ("norm", "features", "reading", "activation", "convention", "beta", "positions")
+    for option in ("norm", "features", "reading", "activation", "convention", "beta", "positions", "weighting")
     if option in TAKES[name]
     for value in ("zzz", "", 3)
 ]

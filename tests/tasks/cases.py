@@ -91,6 +91,8 @@ CASES: dict[str, Case] = {
     "equality-ncp": case("equality-ncp", naive.equality_ncp, alphabet=3),
     "recall": case("recall", naive.bindings, vocabulary=52),
     "multi-query-recall": case("multi-query-recall", naive.bindings, vocabulary=12, pairs_bound=3),
+    "phone-book": case("phone-book", partial(naive.phone_book, digits=1), names=2, digits=1),
+    "phone-book digits=2": case("phone-book", partial(naive.phone_book, digits=2), names=3, digits=2),
     "cyclic": case("cyclic", partial(naive.cyclic, n=3)),
     "cyclic n=11": case("cyclic", partial(naive.cyclic, n=11), n=11),
     "s3": case("s3", naive.permutations),

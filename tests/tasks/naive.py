@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
+from assay.tasks.phone_book import FIRST, LAST
+
 Word = list[str]
 Answers = list[str | None]
 DEAD = "dead"
@@ -450,6 +452,31 @@ def k_hop(word: Word, k: int = 2) -> Answers:
         for _ in range(k):
             place = behind(place)
         said.append("none" if place is None else word[place])
+    return said
+
+
+def phone_book(word: Word, digits: int) -> Answers:
+    if ">" not in word:
+        return [None] * len(word)
+    ask = word.index(">")
+    query, book = word[max(0, ask - 2) : ask], word[: max(0, ask - 2)]
+    entry, number = digits + 3, None
+    for i in range(len(book) - entry + 1):
+        *name_and_number, end = book[i : i + entry]
+        found = name_and_number[2:]
+        if name_and_number[:2] == query and all(digit.isdigit() for digit in found) and end == ";":
+            number = found
+            break
+    is_name = len(query) == 2 and query[0] in FIRST and query[1] in LAST
+    said: Answers = [None] * ask
+    for t in range(ask, len(word)):
+        given = word[ask + 1 : t + 1]
+        if len(given) >= digits:
+            said.append(None)
+        elif number is None or not is_name or given != number[: len(given)]:
+            said.append(DEAD)
+        else:
+            said.append(number[len(given)])
     return said
 
 

@@ -37,6 +37,8 @@ BAD = [
     ("nearest-neighbour", {"margin": 0.5}, "margin = 0.5 "),
     ("nearest-neighbour", {"margin": 0.0}, "margin = 0.0 "),
     ("nearest-neighbour", {"dimension": 1}, "dimension = 1 "),
+    ("phone-book", {"digits": 0}, "digits = 0 "),
+    ("phone-book", {"names": 33}, "names = 33 "),
     ("recall", {"vocabulary": 7}, "vocabulary = 7 "),
     ("recall", {"vocabulary": 2}, "vocabulary = 2 "),
     ("multi-query-recall", {"vocabulary": 8, "pairs_bound": 5}, "5 pairs"),

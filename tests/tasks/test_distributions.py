@@ -14,6 +14,7 @@ from torch import Tensor
 from assay.rng import Rng
 from assay.tasks import named_task
 from assay.tasks.neighbour import NearestNeighbour
+from assay.tasks.phone_book import PhoneBook
 from assay.tasks.recall import MultiQueryRecall, Recall
 from assay.tasks.task import Task
 
@@ -249,6 +250,21 @@ def test_queries_stand_in_slots_of_a_power_law(power: float):
         for i, j in permutations(range(7), 2)
     }
     assert_distribution(Counter(map(tuple, (places // 2).tolist())), chances)
+
+
+def test_every_name_of_a_book_is_another_one_and_any_is_asked_for():
+    """Names, digits and the entry that is asked for are uniform, and the right digits follow the question."""
+    task = PhoneBook(names=4, digits=3)
+    inputs = drawn(task, task.length(5), 6000)
+    book, query, said = inputs[:, :30].view(-1, 5, 6), inputs[:, 30:32], inputs[:, 33:]
+    name = (book[..., 0] - 1) * 4 + book[..., 1] - 5
+    assert repeated_keys(name) == 0
+    assert_uniform(Counter(name.flatten().tolist()), range(16))
+    assert_uniform(Counter((book[..., 2:5] - 9).flatten().tolist()), range(10))
+    asked = (book[..., :2] == query[:, None]).all(-1)
+    assert_uniform(Counter(asked.nonzero()[:, 1].tolist()), range(5))
+    assert torch.equal(said, book[asked][:, 2:4])
+    assert torch.equal(task.solve(inputs)[:, 32:], book[asked][:, 2:5] - 9)
 
 
 def test_noise_is_uniform():

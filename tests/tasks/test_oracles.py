@@ -114,7 +114,7 @@ ANSWERS_EVERYWHERE = [
     for name, case in CASES.items()
     if "dead" in case.task.answers
     and case.task.answer_positions == "everywhere"
-    and case.task.kind != "reset-dyck-1"  # a reset forgets
+    and case.task.kind not in ("reset-dyck-1", "phone-book")  # a reset forgets; a complete number has no question
     and not isinstance(case.task, EqualityNcp)  # a complete copy has no question
 ]
 

@@ -158,6 +158,7 @@ def test_a_length_fits_when_some_string_is_in_the_language(name: str):
         (named_task("forgetting-recall", pairs_bound=3, updates=1), [14, 16, 18, 20]),
         (named_task("compositional-recall", pairs_bound=1), [6, 9, 12, 15, 18]),
         (named_task("fuzzy-recall", key_tokens=2, value_tokens=2), [*range(7, 21)]),
+        (named_task("phone-book", names=2, digits=1), [7, 11, 15, 19]),
         (named_task("s3"), list(range(1, 21))),
         (named_task("flip-flop"), list(range(1, 21))),
         (named_task("modular-arithmetic"), [1, 3, 5, 7, 9, 11, 13, 15, 17, 19]),

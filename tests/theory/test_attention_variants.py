@@ -9,10 +9,11 @@ from functools import partial
 import jaxtyping
 import pytest
 import torch
+from torch.func import grad, vmap
 
 from assay.description import BadInput
 from assay.models import attention, named_model
-from assay.models.attention import WEIGHTINGS, Attention, AttentionLayer
+from assay.models.attention import TRAINED, WEIGHTINGS, Attention, AttentionLayer, Weighting
 from assay.models.skeleton import Model
 from assay.rng import Rng
 from assay.theory.attention_variants import exchanged, survive, table, weighing
@@ -54,6 +55,35 @@ def test_softmax_is_the_default_and_no_part_of_a_description():
     assert layers[0].weighting is None
     assert not torch.equal(hard(x)[0], model(x)[0])
     assert torch.equal(exchanged(model, [attention.softmax] * 2)(x)[0], model(x)[0])
+
+
+def gradient(weighting: Weighting, scores: torch.Tensor) -> torch.Tensor:
+    """That of a weighted sum of the values 0, 1, 2, in each of several slots."""
+    values = torch.arange(3, dtype=scores.dtype)
+    return vmap(grad(lambda slot: (weighting(slot) * values).sum()))(scores)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_weightings_train(name: str):
+    """Hard weightings have the gradient of softmax, the others their own; future positions have none."""
+    weighting = TRAINED[name] or attention.softmax
+    scores = SCORES.double()[None].repeat(2, 1, 1, 1, 1)
+    found = gradient(weighting, scores)
+    assert found.isfinite().all()
+    assert not found[scores == -math.inf].any()
+    if "hard" in name:
+        torch.testing.assert_close(found, gradient(attention.softmax, scores))
+    else:
+        free = torch.randn(1, 1, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        assert torch.autograd.gradcheck(weighting, free.requires_grad_())
+    described = named_model("transformer", width=8, heads=2, layers=1, weighting=name).build(3, 0, 3, Rng.seeded(0))
+    (layer,) = (layer for layer in described.modules() if isinstance(layer, AttentionLayer))
+    assert layer.weighting is TRAINED[name]
+
+
+def test_a_trained_sigmoid_weighs_equal_scores_like_softmax():
+    weights = attention.shifted_sigmoid(torch.zeros(1, 1, 3, 3).masked_fill(torch.ones(3, 3).triu(1) > 0, -math.inf))
+    torch.testing.assert_close(weights[0, 0], torch.tensor([[1 / 2, 0, 0], [1 / 3, 1 / 3, 0], [1 / 4, 1 / 4, 1 / 4]]))
 
 
 @pytest.fixture

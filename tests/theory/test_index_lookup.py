@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from assay.description import BadInput
 from assay.models.skeleton import Model
 from assay.theory.codes import Code, binary
 from assay.theory.constructions.index_lookup import (
@@ -15,10 +16,21 @@ from assay.theory.constructions.index_lookup import (
     RandomLookup,
     TraceLookup,
 )
+from assay.theory.registry import named_claim
 
 from .cases import feed_forward, scaled_queries
 
 LOOKUPS = [TraceLookup, BinaryLookup, QuadraticLookup]
+
+
+@pytest.mark.parametrize("alphabet", [2, 5, 16])
+def test_a_lookup_has_an_alphabet(alphabet: int):
+    lookup = named_claim("lookup-quadratic", alphabet=alphabet)
+    assert isinstance(lookup, QuadraticLookup)
+    assert lookup.task(20).alphabet == alphabet
+    assert lookup.check(20, inputs=200).holds
+    with pytest.raises(BadInput, match="no alphabet of 1 symbols"):
+        named_claim("lookup-quadratic", alphabet=1)
 
 
 @pytest.mark.parametrize("lookup", LOOKUPS)

@@ -18,7 +18,7 @@ from assay.store import Store
 from assay.studies import RESULTS, STUDIES, Study, study_named
 
 THEORY = "theory"
-PageKind = Literal["study", "paper", "probes", "replication", "collection", "theory"]
+PageKind = Literal["study", "paper", "probes", "replication", "separations", "collection", "theory"]
 THEORY_PARTS = {"claims", "precision", "attention", "bits", "depth", "made"}
 
 
@@ -36,6 +36,8 @@ class StudyRecords:
             return "probes"
         if self.study.replication:
             return "replication"
+        if self.study.separations:
+            return "separations"
         return "paper" if self.study.comparisons else "study"
 
     @property

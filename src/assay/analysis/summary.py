@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from assay.analysis.lengths import Lengths, Place, place_of
 from assay.analysis.titles import task_titles
-from assay.findings import Comparison, Finding, Replication
+from assay.findings import Comparison, Finding, Replication, Separations
+from assay.record import Record
 from assay.studies import Study
 from assay.tasks import TASKS
 
@@ -34,7 +36,8 @@ class TaskSetup:
 class StudySummary:
     """What a page says that no record does.
 
-    Runs are named by their digests: `variants` has them by variant and task, `pieces` by piece.
+    Runs are named by their digests: `variants` has them by variant and task, `pieces` by piece. `places` has the length
+    and the width of each run, for a study that has separations.
     """
 
     title: str
@@ -43,10 +46,12 @@ class StudySummary:
     findings: Sequence[Finding] = ()
     comparisons: Sequence[Comparison] = ()
     replication: Replication | None = None
+    separations: Separations | None = None
     variants: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     pieces: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tasks: Mapping[str, TaskSetup] = field(default_factory=dict)
     task_titles: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     def task(self, kind: str) -> str:
         """The name of a task on the page."""
@@ -80,11 +85,31 @@ def summarize(study: Study) -> StudySummary:
         study.findings,
         study.comparisons,
         study.replication,
+        study.separations,
         variants,
         {piece: [run.digest for run in runs] for piece, runs in study.pieces.items()},
         _setups(study),
         task_titles(tasks_by_data.values()),
+        _places(study, digests),
     )
+
+
+def _places(study: Study, digests: Mapping[int, str]) -> dict[str, Place]:
+    """The place of each run of a variant; runs that differ in the seed alone share the work."""
+    if study.separations is None:
+        return {}
+    settings: dict[tuple[str, str], Place] = {}
+    places = {}
+    for run in (run for runs in study.variants.values() for run in runs):
+        if run.around_seed not in settings:
+            settings[run.around_seed] = place_of(run.plain())
+        places[digests[id(run)]] = settings[run.around_seed]
+    return places
+
+
+def lengths_of(summary: StudySummary, records: Sequence[Record]) -> Lengths:
+    """The cells of a study that has separations."""
+    return Lengths(summary.variants, summary.places, summary.pieces, records)
 
 
 def piece_sizes(study: Study) -> dict[str, int]:

@@ -1,12 +1,11 @@
-"""Softmax attention (Vaswani et al. 2017), causal; its state is the growing cache of keys and values."""
+"""Attention (Vaswani et al. 2017), causal, by softmax or another weighting; its state is a cache of keys and values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -28,14 +27,23 @@ def softmax(scores: Scores) -> Scores:
 
 
 def hard(scores: Scores) -> Scores:
-    """All weight on the largest score; on the first of several equal ones."""
-    return F.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores)
+    """All weight on the largest score; on the first of several equal ones. It has the gradient of softmax."""
+    return with_softmax_gradient(torch.zeros_like(scores).scatter(-1, scores.argmax(-1, keepdim=True), 1.0), scores)
 
 
 def average_hard(scores: Scores) -> Scores:
-    """Equal weights on all scores that are exactly equal to the largest."""
+    """Equal weights on all scores that are exactly equal to the largest. It has the gradient of softmax."""
     largest = (scores == scores.amax(-1, keepdim=True)).to(scores)
-    return largest / largest.sum(-1, keepdim=True)
+    return with_softmax_gradient(largest / largest.sum(-1, keepdim=True), scores)
+
+
+def with_softmax_gradient(weights: Scores, scores: Scores) -> Scores:
+    """The weights, whose own gradient is zero, with the gradient of softmax.
+
+    A straight-through estimator (Bengio et al. 2013; with softmax as in Jang et al. 2017, without their noise).
+    """
+    soft = scores.softmax(-1)
+    return weights.detach() + (soft - soft.detach())
 
 
 def sigmoid(scores: Scores) -> Scores:
@@ -48,6 +56,15 @@ def linear(scores: Scores) -> Scores:
     return scores.masked_fill(scores == -torch.inf, 0.0)
 
 
+def shifted_sigmoid(scores: Scores) -> Scores:
+    """The logistic function of each score less log n, with n positions up to the query (Ramapuram et al. 2024).
+
+    So equal scores have weights of about 1 / n, as with softmax, which training at many lengths needs.
+    """
+    count = (scores > -torch.inf).sum(-1, keepdim=True)
+    return (scores - count.to(scores).log()).sigmoid()
+
+
 Weighting = Callable[[Scores], Scores]
 WEIGHTINGS: dict[str, Weighting] = {
     "softmax": softmax,
@@ -56,18 +73,24 @@ WEIGHTINGS: dict[str, Weighting] = {
     "sigmoid": sigmoid,
     "linear": linear,
 }
+TrainedWeighting = Literal["softmax", "hard", "average-hard", "sigmoid", "linear"]
+TRAINED: dict[str, Weighting | None] = WEIGHTINGS | {"softmax": None, "sigmoid": shifted_sigmoid}  # None: the operator
 
 # -- the layer -----------------------------------------------------------------------------------------------------
 
 
 class Attention(HeadedMixer):
-    """Softmax attention; `rotary` rotates queries and keys by their positions, `alibi` lowers scores by distance."""
+    """Attention; `rotary` rotates queries and keys by their positions, `alibi` lowers scores by distance.
+
+    `weighting` turns scores into weights.
+    """
 
     kind: ClassVar[str] = "attention"
-    added: ClassVar[tuple[str, ...]] = ("alibi",)
+    added: ClassVar[tuple[str, ...]] = ("alibi", "weighting")
     bias: bool = False
     rotary: bool = False
     alibi: bool = False
+    weighting: TrainedWeighting = "softmax"
 
     @property
     def rotates(self) -> bool:
@@ -78,13 +101,13 @@ class Attention(HeadedMixer):
 
 
 class AttentionLayer(MixerLayer):
-    """A `weighting` replaces softmax in a built model, to test whether a construction depends on it."""
+    """Without a `weighting`, softmax. It can be replaced in a built model, to test or to see what depends on it."""
 
     operator: ClassVar[str] = "attention"
 
     def __init__(self, description: Attention, width: int, rng: Rng) -> None:
         super().__init__()
-        self.weighting: Weighting | None = None
+        self.weighting: Weighting | None = TRAINED[description.weighting]
         self.alibi = description.alibi
         self.heads, self.rotary, self.dim = description.heads, description.rotary, width // description.heads
         self.project = initial.linear(rng.child("qkv"), width, 3 * width, bias=description.bias)

@@ -11,6 +11,7 @@ OPTIONS = {
     "convention": "paper: as in the authors' code; controlled: the same skeleton for all models",
     "positions": "how positions are encoded: none, sinusoidal or learned; for the transformer also rotary or alibi",
     "longest": "how many positions are learned, with positions=learned",
+    "weighting": "how attention weighs: softmax, hard, average-hard, sigmoid or linear",
     "features": "keys and queries of a projection z: elu, elu-sum, softmax, unit (z / |z|) or identity",
     "gated": "whether each token computes the strength of its write",
     "additive": "whether updates are added, in place of the delta rule",

@@ -12,7 +12,7 @@ MIXERS = Registry(
     "mixer",
     "assay.models",
     {
-        "attention": Entry("attention:Attention", "softmax attention"),
+        "attention": Entry("attention:Attention", "attention by softmax or another weighting"),
         "linear-attention": Entry("linear_attention:LinearAttention", "additive fast weights"),
         "delta-rule": Entry("delta_rule:DeltaRule", "fast weights with error correction"),
         "recurrent-delta": Entry("recurrent_delta:RecurrentDelta", "the delta rule with feedback"),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from assay.description import BadInput, suggestion
-from assay.models.attention import Attention
+from assay.models.attention import Attention, TrainedWeighting
 from assay.models.delta_rule import DeltaRule
 from assay.models.diagonal import DiagonalSsm
 from assay.models.elementwise_lstm import ElementwiseLstm
@@ -90,6 +90,7 @@ def transformer(
     norm: Norm = TRANSFORMER_NORM,
     positions: Positions = "none",
     longest: int = 1024,
+    weighting: TrainedWeighting = "softmax",
     convention: Convention = "paper",
 ) -> Stack:
     """Paper: post-norm, biases, a final norm, no positions."""
@@ -98,7 +99,14 @@ def transformer(
     return Stack(
         name="transformer",
         mixers=in_layers(
-            Attention(heads=heads, bias=paper, rotary=positions == "rotary", alibi=positions == "alibi"), layers
+            Attention(
+                heads=heads,
+                bias=paper,
+                rotary=positions == "rotary",
+                alibi=positions == "alibi",
+                weighting=weighting,
+            ),
+            layers,
         ),
         width=width,
         ff=ff,

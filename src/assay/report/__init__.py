@@ -15,6 +15,7 @@ PAGES: dict[PageKind, str] = {
     "probes": "probes_page",
     "replication": "replication_page",
     "collection": "collection_page",
+    "separations": "separations_page",
     "theory": "theory_page",
 }
 

@@ -29,6 +29,7 @@ EXPLANATION = (
     "right on validation and wrong on the longest sequences of Bin1. The published code stops training and chooses "
     "models by the lengths that it reports."
 )
+UNFINISHED = "not finished yet"
 MARKS = {True: "✓", False: "✗", None: "?"}
 COUNTED: dict[FindingStatus, tuple[str, str]] = {
     "holds": ("holds", "hold"),
@@ -127,3 +128,14 @@ def chosen_setting(evidence: Evidence, grid: Grid) -> str:
         return ""
     cell = grid.chosen.get((expected.variant, expected.task))
     return cell.setting if cell else ""
+
+
+def holds_for(met: Sequence[bool | None], finished: Sequence[bool]) -> str:
+    """`3 of 6, 1 undecided, 1 not finished yet`: of finished pairs, what is not known is undecided."""
+    if not any(finished):
+        return UNFINISHED if met else "-"
+    right, count = met.count(True), len(met)
+    unfinished = finished.count(False)
+    parts = [f"all {count}" if right == count > 1 else f"{right or 'none'} of {count}"]
+    parts += [f"{undecided} undecided"] if (undecided := met.count(None) - unfinished) else []
+    return ", ".join(parts + ([f"{unfinished} {UNFINISHED}"] if unfinished else []))

@@ -303,7 +303,8 @@ def cost(page: Page, summary: StudySummary, records: Sequence[Record]) -> None:
     by_digest = {record.digest: record for record in records}
     pieces = {name: [by_digest[d] for d in digests if d in by_digest] for name, digests in summary.pieces.items()}
     minutes = device_minutes(pieces)
-    questions = summary.replication.questions if summary.replication else {}
+    asked = summary.replication or summary.separations
+    questions = asked.questions if asked else {}
     rows = [
         [
             name,

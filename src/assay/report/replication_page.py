@@ -34,6 +34,7 @@ from assay.findings import Choice, Comparison, Replication
 from assay.record import Record
 from assay.report import figures
 from assay.report.files import as_csv
+from assay.report.findings import UNFINISHED, holds_for
 from assay.report.page import STYLE, Page, Shaded
 from assay.report.paper_page import MORE_STYLE, cost, tasks_table
 from assay.report.provenance import provenance
@@ -58,7 +59,6 @@ table.answer td:nth-child(n){width:auto;min-width:0} table.answer td:first-child
 table.words{min-width:40rem}}
 """
 NOTE = "shares of right sequences are means over seeds, rounded down, and a run that diverged counts as 0"
-UNFINISHED = "not finished yet"
 CELL_LINES = "best run\nours, mean\nours, seeds"  # what the lines of a cell are
 OWN_RUNS = "Cells as in the first table, but the best run is one of this row."
 STATES: tuple[State, State] = ("best", "last")  # of our rule
@@ -178,21 +178,10 @@ def _by_both_rules(one: Judged) -> list[str]:
     extrapolating = [bool(cell.seeds) for expected, cell in one.cells if expected.outcome == "learns"]
     reachable = [met is not None for met in one.reachable]
     return [
-        _verdict(one.reachable, reachable),
-        _verdict(one.reliable, is_begun),
-        _verdict(one.extrapolates, extrapolating),
+        holds_for(one.reachable, reachable),
+        holds_for(one.reliable, is_begun),
+        holds_for(one.extrapolates, extrapolating),
     ]
-
-
-def _verdict(met: Sequence[bool | None], finished: Sequence[bool]) -> str:
-    """`3 of 6, 1 undecided, 1 not finished yet`: of finished pairs, what is not known is undecided."""
-    if not any(finished):
-        return UNFINISHED if met else "-"
-    right, count = met.count(True), len(met)
-    unfinished = finished.count(False)
-    parts = [f"all {count}" if right == count > 1 else f"{right or 'none'} of {count}"]
-    parts += [f"{undecided} undecided"] if (undecided := met.count(None) - unfinished) else []
-    return ", ".join(parts + ([f"{unfinished} {UNFINISHED}"] if unfinished else []))
 
 
 def _exceptions(findings: Sequence[Judged], summary: StudySummary) -> list[str]:
@@ -412,7 +401,7 @@ def _thresholds(page: Page, findings: Sequence[Judged]) -> None:
     rows = []
     for one in findings:
         is_begun = [bool(cell.seeds) for _, cell in one.cells]
-        rows.append([one.finding.says, *(_verdict(one.reliable_from(share), is_begun) for share in SHARES)])
+        rows.append([one.finding.says, *(holds_for(one.reliable_from(share), is_begun) for share in SHARES)])
     page.table(
         "Would another threshold change the verdicts?",
         ("reliable by our rule", *(f"{100 * share:.0f} %" for share in SHARES)),

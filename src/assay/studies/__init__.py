@@ -4,7 +4,7 @@ A long study names parts of its runs in `PIECES`, so that each can be carried ou
 study that repeats a paper gathers its runs by name in `VARIANTS` (by default the names of their models), says in
 `COMPARISONS` which variants stand side by side, and in `FINDINGS` what the paper found, to be judged by the records.
 With `ABOUT_PROBES = True` its page compares what random inputs and probes say; with `REPLICATION` it judges every
-finding by two rules, the published one and ours.
+finding by two rules, the published one and ours; with `SEPARATIONS` it shows sizes and accuracies over lengths.
 `PIECES` and `VARIANTS` map names to lists of runs, or to functions that return such lists, called when needed.
 """
 
@@ -23,7 +23,7 @@ from assay.description import BadInput, in_one_line, suggestion
 from assay.registry import Entry
 
 if TYPE_CHECKING:
-    from assay.findings import Comparison, Finding, Replication
+    from assay.findings import Comparison, Finding, Replication, Separations
     from assay.spec import RunSpec
 
 RESULTS = Path(__file__).parent.parent / "results"  # the packed records of published studies
@@ -32,6 +32,12 @@ STUDIES = {
     "quick": Entry("quick.py", "six architectures on four tasks, three seeds, small: the demo"),
     "irie2023": Entry("irie2023.py", "seven architectures, eight languages, four rates, ten seeds", "Irie 2023"),
     "irie2023-second": Entry("irie2023_second.py", "the published rule beside ours, on the same runs", "Irie 2023"),
+    "separations2024": Entry(
+        "separations2024.py", "attention and recurrence: ten tasks, nine architectures, many sizes", "Bhattamishra 2024"
+    ),
+    "separations2024-laptop": Entry(
+        "separations2024_laptop.py", "lookup, Dyck, copying and recall by small machines", "Bhattamishra 2024"
+    ),
     "leaks": Entry("leaks.py", "thirteen recurrent models, five tasks: which remember a bit for long, and what helps"),
     "proofs": Entry("proofs.py", "six small recurrent models: which can be proved right on every input?"),
     "programs": Entry("programs.py", "three self-referential matrices, whose programs are extracted", "Irie 2023"),
@@ -85,6 +91,7 @@ class Study:
     findings: list[Finding]
     about_probes: bool = False  # its page compares random with probed verdicts
     replication: Replication | None = None  # its page judges findings by two rules
+    separations: Separations | None = None  # its page shows which size solves which length
 
     @property
     def title(self) -> str:
@@ -139,6 +146,7 @@ def study_named(name: str) -> Study:
         _objects(module, "FINDINGS", Finding, where),
         bool(getattr(module, "ABOUT_PROBES", False)),
         getattr(module, "REPLICATION", None),
+        getattr(module, "SEPARATIONS", None),
     )
 
 

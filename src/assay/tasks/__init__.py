@@ -54,6 +54,7 @@ TASKS = Registry(
         "noisy-recall": Entry("recall_variants:NoisyRecall", "the value bound to one key, among noise", MAD),
         "fuzzy-recall": Entry("fuzzy_recall:FuzzyRecall", "recall with keys and values of several tokens", MAD),
         "k-hop": Entry("recall_variants:KHop", "k hops, each to the symbol behind the last same one", "Sanford 2024"),
+        "phone-book": Entry("phone_book:PhoneBook", "a number in a book of names, digit by digit", SEPARATIONS),
         "cyclic": Entry("groups:Cyclic", "Z_n: the sum modulo n", FIELD),
         "s3": Entry("groups:S3", "S_3: the product of permutations", FIELD),
         "s5": Entry("groups:S5", "S_5: the product of permutations", FIELD),

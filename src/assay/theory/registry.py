@@ -152,6 +152,7 @@ CLAIMS = Registry(
 
 # What each option of these claims means, in one line for `assay show`; it means the same in every claim.
 OPTIONS = {
+    "alphabet": "how many symbols the string has",
     "formula": "the formula, as '(x1 & ~x2) | x3'; by default a random one",
     "at_least": "the threshold: how many clauses must be true; by default all thresholds",
     "margin": "by how much the nearest point is nearer than every other one",

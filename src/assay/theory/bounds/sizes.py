@@ -227,11 +227,15 @@ def constructions(task: Task, tokens: int) -> Iterator[Built]:
 
 
 def _versions(name: str, task: Task) -> Iterator[Construction]:
-    """A construction with its default options, and with the task as its option if its automaton is small."""
+    """A construction with its default options, with the alphabet of the task, and with the task if it is small."""
     kind = CLAIMS.load(name)
     if not issubclass(kind, Construction):
         return
     yield named_claim(name)  # type: ignore[misc]
+    alphabet = getattr(task, "alphabet", None)
+    if alphabet is not None and "alphabet" in inspect.signature(kind).parameters:
+        with suppress(BadInput):
+            yield named_claim(name, alphabet=alphabet)  # type: ignore[misc]
     machine = getattr(task, "machine", None)
     if machine is not None and machine.moves.numel() <= ENTRIES:
         for option in {"task", "group"} & set(inspect.signature(kind).parameters):

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from assay.description import BadInput
 from assay.models.attention import Attention
 from assay.models.causal import State
 from assay.models.skeleton import Model, Stack
@@ -35,15 +36,21 @@ class Pointers(NamedTuple):
 
 class Lookup(Construction):
     """One head attends to the position that the index token names, and the feed-forward part rounds the symbol found
-    there to whole bits."""
+    there to whole bits. The option `alphabet` is the number of symbols."""
 
     source: ClassVar[str] = "Bhattamishra et al. 2024, Theorem 1"
     length: ClassVar[int] = 2048
     largest: ClassVar[int] = 2048
     small: ClassVar[tuple[int, ...]] = (2, 3, 4)
 
+    def __init__(self, alphabet: int = SYMBOLS) -> None:
+        if not 2 <= alphabet <= 2**20:
+            raise BadInput(f"a lookup has no alphabet of {alphabet} symbols: 2 to {2**20:,}")
+        self.alphabet = alphabet
+
     def task(self, length: int) -> IndexLookup:
-        return IndexLookup(alphabet=SYMBOLS if length > max(self.small) else 8, positions=length)
+        return IndexLookup(alphabet=self.alphabet if length > max(self.small) else min(8, self.alphabet),
+                           positions=length)  # fmt: skip
 
     def tokens(self, length: int) -> int:
         return length + 1

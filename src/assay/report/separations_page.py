@@ -1,0 +1,254 @@
+"""The page of a study of separations: which size of which architecture solves a task of length N, beside theory.
+
+The first screen answers; everything after "Appendices" is for reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.analysis.bounds import StatePoint, state_points, task_bounds
+from assay.analysis.growth import Growth, Standard, growth
+from assay.analysis.inspections import read_inspection
+from assay.analysis.lengths import LengthCell, LengthJudgement, Lengths, SizedCell, accuracy, judge_lengths
+from assay.analysis.settings import LEARNED
+from assay.analysis.subjects import StudyRecords
+from assay.analysis.summary import StudySummary, lengths_of
+from assay.analysis.titles import row_title, variant_title
+from assay.description import BadInput
+from assay.findings import Separations
+from assay.record import Record
+from assay.report import separations_figures, separations_tables
+from assay.report.findings import UNFINISHED, holds_for
+from assay.report.page import STYLE, Page
+from assay.report.paper_page import MORE_STYLE, cost
+from assay.report.provenance import provenance
+from assay.report.replication_page import ANSWER_STYLE
+from assay.report.text import listed, percent
+
+STANDARDS: tuple[Standard, ...] = ("reachable", "reliable")
+CHANCE = 4  # standard errors
+LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
+NOTE = "shares of right sequences are rounded down, and a run that diverged counts as 0"
+CLAIMS = ("what is said", "reachable", "reliable", "on every probe")
+RULES = (
+    f"Counted: pairs of model and N. A run solves N if {LEARNED_IN_PERCENT} of the test strings are right. Reachable: "
+    "some run of any width, rate and seed does. Reliable: of the seeds at the width and the rate that validation "
+    "chooses, the 95 % interval of those that do lies above one half (or below it, for a model that should fail). On "
+    "every probe: some of these seeds is never wrong, nor on inputs that random strings hardly ever contain.",
+)
+PICTURE = (
+    "Dots: the best run of each size of a recurrent model; open ones: a state rounded to few bits. Grey: no machine "
+    "with so few bits of state can be so accurate (Fano's inequality). Red: attention, at the smallest width that "
+    "solves N, or else its best; its memory grows with N."
+)
+
+
+def write(subject: StudyRecords, folder: Path) -> list[Path]:
+    """Write the page, its charts and the files beside it; returns the files."""
+    inspection = read_inspection(subject.source)
+    return render(subject.summary, subject.records, subject.missing, inspection).save(folder)
+
+
+def render(
+    summary: StudySummary, records: Sequence[Record], missing: int, inspection: Mapping[str, Any] | None = None
+) -> Page:
+    separations = summary.separations
+    if separations is None:
+        raise BadInput(f"{summary.name} needs SEPARATIONS for this page")
+    lengths = lengths_of(summary, records)
+    findings = judge_lengths(summary.findings, lengths)
+    growths = growths_of(separations, lengths)
+    page = Page(separations.title, summary.question, STYLE + MORE_STYLE + ANSWER_STYLE)
+    _answer(page, summary, separations, lengths, findings, growths, _unfinished(records, missing))
+    separations_tables.sizes(page, summary, lengths, growths)
+    separations_tables.depths(page, summary, lengths)
+    separations_tables.tasks(page, summary, lengths)
+    separations_tables.inside(page, summary, inspection)
+    page.words("Appendices", "For reference: the numbers behind the charts above, and what was run.")
+    separations_tables.cells(page, summary, lengths)
+    separations_tables.states(page, separations, lengths)
+    separations_tables.harder_strings(page, summary, lengths)
+    separations_tables.probes(page, summary, lengths)
+    separations_tables.thresholds(page, findings)
+    cost(page, summary, records)
+    page.facts(
+        [
+            *provenance(records, missing, NOTE, summary.task_titles),
+            f"{summary.made_by} Beside this page: cells.csv (every size at every length), sizes.csv (the smallest "
+            "width that solves N, and the bounds), sizes.tex (the same as a table).",
+        ]
+    )
+    page.files |= separations_tables.files(summary, lengths, growths)
+    return page
+
+
+def headline(summary: StudySummary, records: Sequence[Record]) -> tuple[str, list[list[str]]]:
+    """The first sentences and the table of claims, header first."""
+    separations = summary.separations
+    assert separations is not None
+    lengths = lengths_of(summary, records)
+    rows = [[_said(one), *_verdicts(one)] for one in judge_lengths(summary.findings, lengths)]
+    return _sentences(separations, lengths, growths_of(separations, lengths)), [list(CLAIMS), *rows]
+
+
+def growths_of(separations: Separations, lengths: Lengths) -> list[Growth]:
+    """The growth of the smallest width, by both standards, for each pair that the study names."""
+    return [growth(lengths, variant, task, standard) for variant, task in separations.growing for standard in STANDARDS]
+
+
+# -- the first screen --------------------------------------------------------------------------------------------------
+
+
+def _answer(
+    page: Page,
+    summary: StudySummary,
+    separations: Separations,
+    lengths: Lengths,
+    findings: Sequence[LengthJudgement],
+    growths: Sequence[Growth],
+    unfinished: str,
+) -> None:
+    points = points_by_length(separations, lengths)
+    beside = {n: attention_at(separations, lengths, n) for n in points}
+    main = next((one for one in findings if one.finding.name == separations.main), None)
+    if main is None:
+        raise BadInput(f"the main finding '{separations.main}' is none of the study's findings")
+    sentences = (_sentences(separations, lengths, growths), unfinished)
+    page.words("", " ".join(filter(None, sentences)) or f"The runs of the main comparison have {UNFINISHED}.")
+    chart = separations_figures.state_bits(points, beside, separations.attention)
+    page.chart("state-bits", chart, "", PICTURE if chart else "")
+    rows = [[_said(one), *_verdicts(one)] for one in findings]
+    page.table("Do the claims hold?", CLAIMS, rows, "", "answer")
+    page.facts([*_exceptions(findings, summary), *_above(points), *RULES])
+
+
+def _sentences(separations: Separations, lengths: Lengths, growths: Sequence[Growth]) -> str:
+    points = points_by_length(separations, lengths)
+    beside = {n: attention_at(separations, lengths, n) for n in points}
+    sentences = (_largest(separations, lengths, points, beside), _nearest(points), _growing(growths))
+    return " ".join(filter(None, sentences))
+
+
+def points_by_length(separations: Separations, lengths: Lengths) -> dict[int, list[StatePoint]]:
+    """The finished recurrent machines of the first picture, at each N that one was tried at."""
+    every = {n for v in separations.recurrent for n in lengths.lengths(v, separations.lookup)}
+    points = {n: state_points(lengths, separations.recurrent, separations.lookup, n) for n in sorted(every)}
+    return {n: found for n, found in points.items() if found}
+
+
+def attention_at(separations: Separations, lengths: Lengths, length: int) -> SizedCell | None:
+    """The narrowest cell of attention that solves N; without one, the most accurate; None if none has finished."""
+    cells = [cell for cell in lengths.at(separations.attention, separations.lookup, length) if cell.best]
+    solving = [cell for cell in cells if cell.reached()]
+    return solving[0] if solving else max(cells, key=lambda cell: accuracy(cell.best), default=None)  # type: ignore[arg-type]
+
+
+def _largest(
+    separations: Separations,
+    lengths: Lengths,
+    points: Mapping[int, Sequence[StatePoint]],
+    beside: Mapping[int, SizedCell | None],
+) -> str:
+    """At the largest N that attention solves, or else the largest: what it and the best recurrent machine reach."""
+    both = {n: cell for n in points if (cell := beside.get(n))}
+    solved = [n for n, cell in both.items() if cell.reached()]
+    n = max(solved or both, default=None)
+    cell = beside[n] if n else None
+    if n is None or cell is None or cell.best is None:
+        return ""
+    best = max(points[n], key=lambda point: (point.accuracy, -point.bits))
+    pair = lengths.pair(separations.attention, separations.lookup, n)
+    seeds = pair.learned()
+    reliably = f"; {seeds.learned} of {seeds.seeds} seeds of the chosen setting solve this length" if pair.seeds else ""
+    needed = task_bounds(best.cell.records[0], n).bits
+    room = (
+        f"A state must have {needed:,} bits for this: there is room for them, but training does not find how to use it."
+        if needed and best.bits >= needed and best.accuracy < LEARNED
+        else f"No machine with so few bits can be right in more than {percent(best.ceiling)} %."
+        if best.ceiling < 1
+        else ""
+    )
+    largest = ", the largest that attention solves" if solved and n < max(both) else ""
+    return (
+        f"At N = {n}{largest}, {variant_title(separations.attention)} of width {cell.place.width} gives the right "
+        f"symbol for {percent(accuracy(cell.best))} % of the test strings in its best run{reliably}. The best "
+        f"recurrent machine, {variant_title(best.cell.variant)} of width {best.cell.place.width} with {best.bits:,} "
+        f"bits of state, gives it for {percent(best.accuracy)} %. {room}"
+    ).strip()
+
+
+def _nearest(points: Mapping[int, Sequence[StatePoint]]) -> str:
+    """The machine that comes nearest to the ceiling, of those that the ceiling keeps from solving N."""
+    bounded = [(n, point) for n, found in points.items() for point in found if point.ceiling < LEARNED]
+    if not bounded:
+        return ""
+    n, point = max(bounded, key=lambda pair: (pair[1].accuracy / pair[1].ceiling, -pair[1].bits))
+    return (
+        f"Nearest to the ceiling comes {variant_title(point.cell.variant)} with {point.bits:,} bits at N = {n}: "
+        f"{percent(point.accuracy)} % of at most {percent(point.ceiling)} %."
+    )
+
+
+def _growing(growths: Sequence[Growth]) -> str:
+    """Whether the smallest widths that training found grow like log N or like N."""
+    known = [one for one in growths if one.standard == "reachable" and one.nearer]
+    parts = [f"{variant_title(one.variant)} like {one.decision}" for one in known if one.decision]
+    undecided = len(known) - len(parts)
+    if not parts:
+        return "Whether the smallest width that solves N grows like log N or like N, the runs do not decide." * bool(
+            known
+        )
+    rest = f" ({undecided} more undecided)" if undecided else ""
+    return f"The smallest width that solves N grows: {listed(parts)}{rest}."
+
+
+def _unfinished(records: Sequence[Record], missing: int) -> str:
+    """How many of the study's runs have finished, if not all."""
+    planned, finished = len(records) + missing, sum(record.finished for record in records)
+    return f"Of {planned:,} planned runs, {finished:,} have finished." if finished < planned else ""
+
+
+def _said(one: LengthJudgement) -> str:
+    finding = one.finding
+    return f"“{finding.quote}” ({finding.source})" if finding.quote else f"{finding.says} ({finding.source})"
+
+
+def _verdicts(one: LengthJudgement) -> list[str]:
+    known = [met is not None for met in one.reachable()]
+    begun = [bool(cell.seeds) for _, cell in one.cells]
+    probed = [bool(cell.seeds) for expected, cell in one.cells if expected.outcome == "learns"]
+    return [holds_for(one.reachable(), known), holds_for(one.reliable(), begun), holds_for(one.probed, probed)]
+
+
+def _exceptions(findings: Sequence[LengthJudgement], summary: StudySummary) -> list[str]:
+    """What is not as stated by any run: each model, task and N once, with the best that any run reached."""
+    lines = []
+    for outcome, start in (("learns", "Not reached"), ("fails", "Solved by some run, though it should fail")):
+        against: dict[tuple[str, str], dict[int, LengthCell]] = {}
+        for one in findings:
+            for (expected, cell), met in zip(one.cells, one.reachable(), strict=True):
+                if met is False and expected.outcome == outcome:
+                    against.setdefault((cell.variant, cell.task), {})[cell.length] = cell
+        parts = [_near(variant, summary.task(task), cells, outcome) for (variant, task), cells in against.items()]
+        lines += [f"{start}: {'; '.join(parts)}."] if parts else []
+    return lines
+
+
+def _above(points: Mapping[int, Sequence[StatePoint]]) -> list[str]:
+    """Machines that are more accurate than any with so few bits can be, by more than chance explains."""
+    wrong = [
+        f"{row_title(point.cell.variant)} with {point.bits:,} bits at N = {n}"
+        for n, found in points.items()
+        for point in found
+        if point.accuracy > point.ceiling + CHANCE * math.sqrt(point.ceiling * (1 - point.ceiling) / point.rows)
+    ]
+    return [f"Above the ceiling, so that these records cannot be right: {'; '.join(wrong)}."] if wrong else []
+
+
+def _near(variant: str, task: str, cells: Mapping[int, LengthCell], outcome: str) -> str:
+    at = listed([f"{n} ({percent(cells[n].best)} %)" if outcome == "learns" else str(n) for n in sorted(cells)])
+    return f"{row_title(variant)} on {task} at N = {at}"

@@ -1,0 +1,351 @@
+"""Where do attention and recurrence part? Which size of which architecture solves a task of length N?
+
+Bhattamishra et al. 2024 prove that small Transformers look up, compare and recall what recurrent models of the same
+size cannot, and that bounded Dyck languages are the other way round. This study trains both on the paper's tasks, with
+five seeds where the paper had one run, and sets the sizes that training finds beside those of theory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from assay.findings import Comparison, Finding, Separations
+from assay.studies.separations2024_runs import Block, expect, lazily, named_variant
+
+LOOKUP, DYCK, COPY, RECALL = "index-lookup", "bounded-dyck", "equality-ncp", "recall"
+EQUAL, ONE_OFF, DISJOINT = "equality-random", "equality-one", "disjointness"
+MANY, NEAREST, BOOK = "multi-query-recall", "nearest-neighbour", "phone-book"
+TRANSFORMER, LSTM, MAMBA = "transformer", "lstm", "mamba"
+RECURRENT = (LSTM, MAMBA, "dss", "retnet", "linear-transformer", "delta-net", "recurrent-delta", "srwm")
+SEEDS = 5
+ALL_RATES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6)
+HIGH, MIDDLE, LOW = (1e-3, 3e-3, 1e-2), (3e-4, 1e-3, 3e-3), (1e-4, 3e-4, 1e-3)
+SHORT, USUAL, LONG = 5_000, 10_000, 20_000  # steps
+NUMBERS = ("fixed:0.1", "fixed:1.1", "fixed:1.3", "fixed:2.5")  # of 2, 3, 5 and 8 bits
+FEW_SYMBOLS = {"alphabet": 128}  # of copies and of strings that differ in one symbol
+BALANCED = {"negatives": "count-balanced"}
+WEIGHTINGS = ("hard", "sigmoid", "linear")
+# Variants of their own, so that no claim about the others waits for them.
+WIDE, LONGEST = "wide", "250,000 steps"
+SHORTEST = {LOOKUP: 10, DYCK: 10, RECALL: 10, NEAREST: 10, BOOK: 20}
+
+
+def block(
+    task: str,
+    lengths: tuple[int, ...],
+    model: str,
+    widths: tuple[int, ...],
+    layers: int = 1,
+    rates: tuple[float, ...] = MIDDLE,
+    steps: int = USUAL,
+    task_options: dict[str, Any] | None = None,
+    **others: Any,
+) -> Block:
+    others = {"seeds": SEEDS, "shortest": SHORTEST.get(task, 10)} | others
+    return Block(task, lengths, model, layers, widths, rates, steps=steps, task_options=task_options or {}, **others)
+
+
+def attention(task: str, lengths: tuple[int, ...], widths: tuple[int, ...], layers: int = 1, **others: Any) -> Block:
+    return block(task, lengths, TRANSFORMER, widths, layers, **others)
+
+
+class Part(NamedTuple):
+    """Blocks that answer one question: a piece of at most nine minutes on an H200 by forecast."""
+
+    question: str
+    blocks: tuple[Block, ...]
+
+
+def _all_rates() -> Iterable[Block]:
+    """One seed, which no other piece has."""
+    for model in (TRANSFORMER, *RECURRENT):
+        yield block(LOOKUP, (50,), model, (64,), rates=ALL_RATES, seeds=1, first_seed=100)
+
+
+def _recurrent(lengths: tuple[int, ...], rates: tuple[float, ...] = MIDDLE) -> tuple[Block, ...]:
+    return tuple(block(LOOKUP, lengths, model, (64,), rates=rates) for model in RECURRENT)
+
+
+def _state_bits() -> Iterable[Block]:
+    """At N = 20 and 64 symbols 120 bits are needed; 16 to 64 numbers of 2 to 8 bits are below and above that."""
+    yield block(LOOKUP, (20,), LSTM, (8, 16, 32), rates=HIGH[1:], steps=SHORT, numbers=NUMBERS)
+    yield block(LOOKUP, (20,), LSTM, (8, 16, 32, 128), rates=HIGH)
+    yield block(LOOKUP, (20,), MAMBA, (8, 16, 32), rates=HIGH)
+    yield block(LOOKUP, (20,), "delta-net", (16, 32), rates=HIGH)
+
+
+def _dyck(options: dict[str, Any], change: str = "") -> Iterable[Block]:
+    for layers in (1, 2):
+        yield attention(
+            DYCK, (20, 50, 100), (8, 16, 32, 64, 128), layers, task_options=options, change=change, rates=MIDDLE[1:]
+        )
+    for model in (LSTM, MAMBA):
+        yield block(DYCK, (20, 50, 100), model, (16,), task_options=options, change=change, rates=HIGH)
+
+
+def _long_dyck() -> Iterable[Block]:
+    for length, steps in ((200, USUAL), (400, LONG)):
+        for layers in (1, 2):
+            yield attention(
+                DYCK,
+                (length,),
+                (64,),
+                layers,
+                task_options=BALANCED,
+                change="count-balanced",
+                rates=(1e-3,),
+                steps=steps,
+            )
+        for model in (LSTM, MAMBA):
+            yield block(DYCK, (length,), model, (16,), task_options=BALANCED, change="count-balanced", rates=(3e-3,))
+
+
+def _pairs(task: str, lengths: tuple[int, ...], widths: tuple[int, ...], **others: Any) -> Iterable[Block]:
+    """One layer against two, beside recurrent models."""
+    for layers in (1, 2):
+        yield attention(task, lengths, widths, layers, rates=MIDDLE[1:], **others)
+    for model in (LSTM, MAMBA):
+        yield block(task, lengths, model, (64,), rates=MIDDLE[1:], **others)
+
+
+def _weightings() -> Iterable[Block]:
+    for change in WEIGHTINGS:
+        options: dict[str, Any] = {"options": {"weighting": change}, "change": change, "rates": MIDDLE}
+        yield attention(LOOKUP, (20, 100), (64,), **options)
+        yield attention(DYCK, (50,), (64,), 2, task_options=BALANCED, **options)
+        yield attention(COPY, (40,), (64,), 2, task_options=FEW_SYMBOLS, **options)
+
+
+def _width(model: str, widths: tuple[int, ...], layers: int = 1) -> Block:
+    return block(LOOKUP, (100,), model, widths, layers, rates=LOW[1:])
+
+
+def _one_rate(model: str, width: int, steps: int = USUAL, change: str = "") -> Block:
+    """A width that is too slow for several rates."""
+    return block(LOOKUP, (100,), model, (width,), rates=(3e-4,), steps=steps, change=change)
+
+
+BEYOND = "beyond: "  # the first words of pieces that are not among the ninety minutes
+# In the order in which they are worth running.
+PARTS = {
+    "rates": Part("Which learning rate suits which architecture?", tuple(_all_rates())),
+    "lookup: attention": Part(
+        "Does a small one-layer Transformer look up at every length, and how does its smallest size grow?",
+        (
+            attention(LOOKUP, (20, 50, 100, 200), (8, 16, 32, 64)),
+            attention(LOOKUP, (400,), (16, 64), rates=MIDDLE[1:], steps=LONG),
+        ),
+    ),
+    "lookup: recurrence to 100": Part("From which length on do recurrent models fail?", _recurrent((20, 50, 100))),
+    "lookup: recurrence at 200": Part("And of 200 symbols?", _recurrent((200,))),
+    "state bits": Part("How near does a state of few bits come to the ceiling?", tuple(_state_bits())),
+    "lookup: LSTM by width": Part(
+        "Does a larger state of an LSTM look up more?", (_width(LSTM, (128, 256, 512)), _width(LSTM, (128,), layers=2))
+    ),
+    "lookup: Mamba by width": Part(
+        "Does Mamba gain with width, and stay below?", (_width(MAMBA, (16, 128, 256)), _one_rate(MAMBA, 512))
+    ),
+    "Dyck": Part("Does one layer of attention fail on Dyck-(2,2) where others do not?", tuple(_dyck({}))),
+    "Dyck, count-balanced": Part(
+        "And if counts of symbols do not tell words from others?", tuple(_dyck(BALANCED, change="count-balanced"))
+    ),
+    "copy": Part(
+        "Do two layers copy a string, and one not, and at which width?",
+        tuple(_pairs(COPY, (20, 40, 80), (8, 16, 32, 64), task_options=FEW_SYMBOLS)),
+    ),
+    "equality": Part(
+        "Which width learns equality of random strings, with one layer and with two?",
+        tuple(_pairs(EQUAL, (20, 40, 80), (8, 16, 32, 64, 128))),
+    ),
+    "recall": Part("Who recalls the value of one key, of 10 to 100?", tuple(_pairs(RECALL, (10, 30, 100), (16, 64)))),
+    "weightings": Part("Do other attentions learn lookup, Dyck and copying?", tuple(_weightings())),
+    "lookup: recurrence at 400": Part("And of 400 symbols?", _recurrent((400,), (1e-3,))),
+    "lookup: 800 and 1,600": Part(
+        "Does attention still look up beyond the paper's lengths?",
+        (attention(LOOKUP, (800, 1600), (64,), rates=(1e-3,)),),
+    ),
+    "phone book": Part("Who looks up a number by a name?", tuple(_pairs(BOOK, (76, 146), (64,)))),
+    "one symbol": Part(
+        "Who tells strings that differ in one symbol?",
+        tuple(_pairs(ONE_OFF, (20, 40), (64,), task_options=FEW_SYMBOLS)),
+    ),
+    "disjointness": Part("Who tells disjoint sets?", tuple(_pairs(DISJOINT, (20, 40), (64,)))),
+    "nearest neighbour": Part("Who finds the nearest neighbour?", tuple(_pairs(NEAREST, (20, 50), (64,)))),
+    "multi-query recall": Part("Who recalls the values of many keys?", tuple(_pairs(MANY, (32, 64), (64,)))),
+    "Dyck to 400": Part("And words of 200 and 400 brackets?", tuple(_long_dyck())),
+    "copy to 800": Part(
+        "Do two layers copy 400 of 1,024 symbols?",
+        (attention(COPY, (200, 800), (64,), 2, rates=(1e-3,), task_options={"alphabet": 1024}),),
+    ),
+    "heads": Part(
+        "Do 8 heads do what 4 do not?",
+        (attention(LOOKUP, (100, 400), (64,), heads=(8,), rates=MIDDLE[1:], change="8 heads"),),
+    ),
+    "depth": Part(
+        "Do more layers help?",
+        (
+            *(block(LOOKUP, (100,), MAMBA, (64,), layers, rates=(1e-3,)) for layers in (2, 4, 6)),
+            *(block(LOOKUP, (100,), LSTM, (64,), layers, rates=(1e-3,)) for layers in (2, 3)),
+            *(attention(DYCK, (50,), (32,), layers, rates=(1e-3,)) for layers in (3, 6)),
+        ),
+    ),
+    "Mamba at 800": Part("Does Mamba do 800 symbols?", (block(LOOKUP, (800,), MAMBA, (64,), rates=(1e-3,)),)),
+    "Mamba of width 1,024": Part(
+        "Does Mamba of the paper's largest width look up?", (_one_rate(MAMBA, 1024, change=WIDE),)
+    ),
+    f"{BEYOND}long": Part(
+        "Do recurrent models only need more steps?",
+        tuple(
+            block(LOOKUP, (100,), model, (64,), rates=(1e-3,), steps=250_000, change=LONGEST) for model in (LSTM, MAMBA)
+        ),
+    ),
+    f"{BEYOND}width 2,048": Part(
+        "And Mamba of twice the paper's largest width?", (_one_rate(MAMBA, 2048, 4_000, WIDE),)
+    ),
+}
+PIECES = lazily((name, block) for name, part in PARTS.items() for block in part.blocks)
+VARIANTS = lazily((block.variant, block) for part in PARTS.values() for block in part.blocks)
+QUESTIONS = {name: part.question for name, part in PARTS.items()}
+
+# -- what is compared and judged ---------------------------------------------------------------------------------------
+
+ONE, TWO = named_variant(TRANSFORMER, 1), named_variant(TRANSFORMER, 2)
+STATES = tuple(named_variant(model, 1) for model in RECURRENT)
+BALANCED_ONE, BALANCED_TWO = (named_variant(TRANSFORMER, layers, "count-balanced") for layers in (1, 2))
+LSTM_1, MAMBA_1 = named_variant(LSTM, 1), named_variant(MAMBA, 1)
+COMPARISONS = [Comparison("Attention and recurrence", "Five seeds.", (ONE, TWO, *STATES))]
+
+THEORY, HERE, DIGEST = "expected from theory", "asked here", "key results, in the words of a digest of the paper"
+LOGARITHMIC = (
+    "we show that two-layer Transformers of logarithmic size can perform decision tasks such as string equality or "
+    "disjointness, whereas both one-layer Transformers and recurrent models require linear size for these tasks"
+)
+FINDINGS = [
+    Finding(
+        name="lookup by attention",
+        says="A small one-layer Transformer learns index lookup at every length.",
+        quote="we show that a one-layer Transformer with logarithmic width can perform index lookup",
+        source="abstract",
+        expects=expect("learns", (ONE,), LOOKUP),
+    ),
+    Finding(
+        name="lookup by recurrence",
+        says="Recurrent models degrade: of 200 symbols and more, none of one layer learns index lookup.",
+        source=f"{THEORY}, Theorem 3",
+        expects=expect("fails", STATES, LOOKUP, 200, 400),
+    ),
+    Finding(
+        name="Mamba stays below",
+        says="Mamba gains with width, and does not learn index lookup of 100 symbols up to width 512.",
+        source=HERE,
+        asked_here=True,
+        expects=expect("fails", (MAMBA_1,), LOOKUP, 100),
+    ),
+    Finding(
+        name="bounded Dyck",
+        says="The LSTM and Mamba learn Dyck-(2,2), and a one-layer Transformer does not.",
+        quote="Constant-size recurrent models can recognize bounded Dyck languages, while one-layer Transformers "
+        "require linear width",
+        source=DIGEST,
+        expects=expect("learns", (LSTM_1, MAMBA_1), DYCK) + expect("fails", (ONE,), DYCK, 100),
+    ),
+    Finding(
+        name="bounded Dyck in two layers",
+        says="A two-layer Transformer learns Dyck-(2,2).",
+        source=f"{THEORY}: explicit weights of constant width",
+        expects=expect("learns", (TWO,), DYCK),
+    ),
+    Finding(
+        name="count-balanced negatives",
+        says="If counts of symbols do not tell words from others, a one-layer Transformer fails on Dyck-(2,2), and the "
+        "LSTM, Mamba and two layers do not.",
+        source=HERE,
+        asked_here=True,
+        expects=expect(
+            "learns", (BALANCED_TWO, *(named_variant(model, 1, "count-balanced") for model in (LSTM, MAMBA))), DYCK
+        )
+        + expect("fails", (BALANCED_ONE,), DYCK),
+    ),
+    Finding(
+        name="equality",
+        says="A two-layer Transformer learns equality of random strings; a one-layer one and recurrent models of the "
+        "same width do not at the greatest length.",
+        quote=LOGARITHMIC,
+        source="section 1, in a digest of the paper",
+        expects=expect("learns", (TWO,), EQUAL) + expect("fails", (ONE, LSTM_1, MAMBA_1), EQUAL, 80),
+    ),
+    Finding(
+        name="one symbol",
+        says="A two-layer Transformer tells strings that differ in one symbol; the others do not.",
+        source=f"{THEORY}, Theorems 6, 11 and 12",
+        expects=expect("learns", (TWO,), ONE_OFF) + expect("fails", (ONE, LSTM_1, MAMBA_1), ONE_OFF, 40),
+    ),
+    Finding(
+        name="copying",
+        says="A two-layer Transformer copies a string; a one-layer one and recurrent models do not.",
+        source=HERE,
+        asked_here=True,
+        expects=expect("learns", (TWO,), COPY) + expect("fails", (ONE, LSTM_1, MAMBA_1), COPY, 80),
+    ),
+    Finding(
+        name="disjointness",
+        says="A two-layer Transformer tells disjoint sets.",
+        quote=LOGARITHMIC,
+        source="section 1, in a digest of the paper",
+        expects=expect("learns", (TWO,), DISJOINT),
+    ),
+    Finding(
+        name="nearest neighbour",
+        says="A two-layer Transformer finds the label of the nearest neighbour.",
+        quote="Two-layer Transformers with O(log N) width can implement nearest neighbor algorithm and express string "
+        "equality, whereas both one-layer Transformers and recurrent models require linear width",
+        source=DIGEST,
+        expects=expect("learns", (TWO,), NEAREST) + expect("fails", (ONE, LSTM_1, MAMBA_1), NEAREST, 50),
+    ),
+    Finding(
+        name="recall",
+        says="A two-layer Transformer recalls the value of one key of 100; the LSTM and Mamba do not.",
+        source=f"{THEORY}, Proposition 9",
+        expects=expect("learns", (TWO,), RECALL) + expect("fails", (LSTM_1, MAMBA_1), RECALL, 100),
+    ),
+    Finding(
+        name="hard attention",
+        says="Trained hard attention looks up as softmax does.",
+        source=HERE,
+        asked_here=True,
+        expects=expect("learns", (named_variant(TRANSFORMER, 1, "hard"),), LOOKUP),
+    ),
+    Finding(
+        name="sigmoid attention",
+        says="Trained sigmoid attention looks up as softmax does.",
+        source=HERE,
+        asked_here=True,
+        expects=expect("learns", (named_variant(TRANSFORMER, 1, "sigmoid"),), LOOKUP),
+    ),
+    Finding(
+        name="linear attention",
+        says="Trained linear attention, which has a state of fixed size, looks up 20 symbols and not 100.",
+        source=HERE,
+        asked_here=True,
+        expects=expect("learns", (named_variant(TRANSFORMER, 1, "linear"),), LOOKUP, 20)
+        + expect("fails", (named_variant(TRANSFORMER, 1, "linear"),), LOOKUP, 100),
+    ),
+    Finding(
+        name="natural text",
+        says="A two-layer Transformer looks up a number in a phone book; the LSTM and Mamba do not.",
+        source=HERE,
+        asked_here=True,
+        expects=expect("learns", (TWO,), BOOK) + expect("fails", (LSTM_1, MAMBA_1), BOOK),
+    ),
+]
+SEPARATIONS = Separations(
+    title="Where attention and recurrence part: Bhattamishra et al. 2024, repeated",
+    main="lookup by attention",
+    recurrent=(*STATES, named_variant(MAMBA, 1, WIDE)),
+    attention=ONE,
+    growing=((ONE, LOOKUP), (LSTM_1, LOOKUP), (MAMBA_1, LOOKUP), (TWO, EQUAL), (TWO, DYCK)),
+    depths=((ONE, TWO), (BALANCED_ONE, BALANCED_TWO)),
+    depth_tasks=(EQUAL, COPY, DYCK),
+    questions=QUESTIONS,
+)

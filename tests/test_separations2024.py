@@ -1,0 +1,117 @@
+"""The runs of the second paper's study and of its laptop variant: pieces, lengths, sizes, rates, budget, claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assay.analysis.lengths import judge_lengths, place_of
+from assay.analysis.summary import lengths_of, summarize
+from assay.studies import Study, study_named
+from assay.studies.separations2024 import BEYOND, MANY, NEAREST, NUMBERS, PARTS, RECURRENT
+from assay.studies.separations2024_runs import Block
+
+NAMES = ("separations2024", "separations2024-laptop")
+PAPER = Path(__file__).parents[1] / "docs" / "papers" / "separations2024.md"
+CHOSEN, PIECE = 70, 9  # minutes on an H200 by forecast; 90 with what three pieces of irie2023 took more
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def study(request: pytest.FixtureRequest) -> Study:
+    return study_named(request.param)
+
+
+def test_no_run_is_in_two_pieces(study: Study):
+    assert len({run.digest for run in study.runs}) == len(study.runs)
+    assert sum(map(len, study.variants.values())) == len(study.runs)
+
+
+def test_every_piece_has_a_question_and_every_variant_one_depth(study: Study):
+    assert study.separations
+    assert study.separations.questions.keys() == study.pieces.keys()
+    for variant, runs in study.variants.items():
+        layers = {len(run.model.plain()["mixers"]) for run in runs}
+        assert len(layers) == 1
+        (depth,) = layers
+        assert variant.endswith(f", {depth} layer{'s' * (depth > 1)}")
+
+
+def test_every_run_is_tested_at_its_length_and_steered_by_validation(study: Study):
+    for run in study.runs:
+        longest = run.training.lengths[1]
+        assert (run.testing.bins[-1].low, run.testing.bins[-1].high) == (longest, longest)
+        assert (run.training.validation[-1].low, run.training.validation[-1].high) == (longest, longest)
+        assert (run.training.keep, run.training.batch, run.training.stop) == ("best", 64, "solved")
+
+
+def test_every_expectation_is_about_runs_of_the_study(study: Study):
+    judgements = judge_lengths(study.findings, lengths_of(summarize(study), []))
+    assert all(one.cells for one in judgements)
+    assert study.separations
+    assert study.separations.main in {finding.name for finding in study.findings}
+    named = {*study.separations.recurrent, study.separations.attention, *(v for v, _ in study.separations.growing)}
+    named |= {variant for comparison in study.comparisons for variant in comparison.variants}
+    assert named <= set(study.variants)
+
+
+def test_quotations_stand_in_what_we_have_of_the_paper(study: Study):
+    text = " ".join(PAPER.read_text().split())
+    quoted = [finding for finding in study.findings if finding.quote]
+    assert quoted
+    assert all(finding.quote in text for finding in quoted)
+    for finding in study.findings:
+        if not finding.quote:
+            assert finding.source.startswith("asked here" if finding.asked_here else "expected from theory")
+
+
+def blocks() -> list[tuple[str, Block]]:
+    return [(name, block) for name, part in PARTS.items() for block in part.blocks]
+
+
+def test_the_length_of_a_block_is_the_length_of_its_place():
+    """The analysis reads N from a run; recall counts pairs, and what is looked up or compared has no mark in N."""
+    for _, block in blocks():
+        for length in block.lengths:
+            small = Block(block.task, (length,), "lstm", 1, (8,), (1e-3,), 1, 1, task_options=block.task_options)
+            (run,) = small.runs()
+            assert place_of(run.plain()).length == length, block.task
+    assert {block.task for _, block in blocks()} >= {MANY, NEAREST}
+
+
+def test_five_seeds_but_where_rates_are_looked_for():
+    assert {block.seeds for name, block in blocks() if name != "rates"} == {5}
+    for model in RECURRENT:
+        (block,) = (block for name, block in blocks() if name == "rates" and block.model == model)
+        assert (max(block.rates), min(block.rates)) == (1e-2, 1e-6)
+
+
+def test_rounded_states_lie_below_and_above_the_bits_that_lookup_needs():
+    (block,) = (block for name, block in blocks() if name == "state bits" and block.numbers == NUMBERS)
+    bits = sorted(2 * width * number for width in block.widths for number in (2, 3, 5, 8))
+    needed = 20 * 6  # of 64 symbols
+    assert bits[0] < needed / 2
+    assert bits[-1] > 4 * needed
+
+
+def test_positions_reach_the_longest_input():
+    (piece,) = (runs for name, runs in study_named("separations2024").pieces.items() if "1,600" in name)
+    assert max(run.longest for run in piece) == 1601
+    assert all(run.model.plain()["longest"] == run.longest for run in piece)
+
+
+def test_the_pieces_fit_the_budget(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")
+    import forecast
+
+    rows = forecast.table(study_named("separations2024"), forecast.measured(forecast.RECORD))
+    assert all(row.minutes <= PIECE for row in rows)
+    assert all(row.question == PARTS[row.piece].question for row in rows)
+    chosen = [row for row in rows if not row.piece.startswith(BEYOND)]
+    assert rows[: len(chosen)] == chosen, "what is beyond the budget comes last"
+    assert sum(row.minutes for row in chosen) < CHOSEN
+    (block,) = (block for name, block in blocks() if name == "state bits" and block.numbers == NUMBERS)
+    rounded = block.runs()[0]
+    plain = rounded.model_copy(update={"model": rounded.model.model_copy(update={"state": None})})
+    speeds = {"lstm": 1.0}
+    assert forecast.seconds(rounded, speeds) == pytest.approx(forecast.STEPWISE * forecast.seconds(plain, speeds))
