@@ -24,8 +24,9 @@ def document(title: str, body: Iterable[str], style: str, script: str = "page.js
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; connect-src {connects}"
     head = (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
-        '<meta name=viewport content="width=device-width, initial-scale=1"><meta name=color-scheme content="light dark">'
-        f'<meta http-equiv=Content-Security-Policy content="{policy}; base-uri \'none\'; form-action \'none\'">'
+        '<meta name=viewport content="width=device-width, initial-scale=1">'
+        '<meta name=color-scheme content="light dark">'
+        f"<meta http-equiv=Content-Security-Policy content=\"{policy}; base-uri 'none'; form-action 'none'\">"
         f"<title>{html.escape(title)}</title><style>{style}</style></head>"
     )
     start = "<body><a class=skip href=#main>Skip to the content</a><main id=main>"
@@ -37,7 +38,8 @@ def contents(headings: Sequence[str]) -> str:
     if len(headings) < FEWEST_HEADINGS:
         return ""
     links = (f"<li><a href=#part-{i}>{html.escape(heading)}</a></li>" for i, heading in enumerate(headings, 1))
-    return f"<nav aria-label=Contents class=contents><details><summary>Contents</summary><ol>{''.join(links)}</ol></details></nav>"
+    listed = f"<details><summary>Contents</summary><ol>{''.join(links)}</ol></details>"
+    return f"<nav aria-label=Contents class=contents>{listed}</nav>"
 
 
 def compact(svg: str) -> str:

@@ -80,7 +80,9 @@ def seed_map(
     rows = [row | {"about": f"{row['model']}, {row[across]}: {row['text']}"} for row in rows]
     shade = channel("shade:Q", scale=SCALE, legend=None)
     ink = {"condition": {"test": "datum.shade > 0.45", "value": "white"}, "value": "#333"}
-    squares = marks(rows, "rect", place | {"color": shade, "description": channel("about:N")}, stroke="white", strokeWidth=2)
+    squares = marks(
+        rows, "rect", place | {"color": shade, "description": channel("about:N")}, stroke="white", strokeWidth=2
+    )
     texts = marks(rows, "text", place | {"text": channel("text:N"), "color": ink}, fontSize=size)
     return {"layer": [squares, texts]}
 
@@ -166,7 +168,7 @@ def strip(cell: Cell, columns: Mapping[int, int]) -> Rows:
 
 
 def accuracies(cells: Sequence[Cell], titles: Mapping[str, str]) -> Rows:
-    """The numbers of `by_length`, in percent and rounded down as in tables, for each task: None where none was tested."""
+    """The numbers of `by_length`, in percent and rounded down as in tables; None where nothing was tested."""
     tasks: Rows = []
     for task in dict.fromkeys(cell.task for cell in cells):
         mine = [cell for cell in cells if cell.task == task]

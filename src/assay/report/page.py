@@ -93,9 +93,14 @@ class Page:
         self.markdown += [f"| {' | '.join(map(_in_markdown, header))} |", f"|{'---|' * len(header)}"]
         self.markdown += [*(f"| {' | '.join(map(_in_markdown, row))} |" for row in rows), ""]
         title = html.escape(heading or next(reversed(self.headings), self.title))
-        self.web += [f'<div class=wide role=region aria-label="{title}">', f"<table class={kind}>" if kind else "<table>"]
+        self.web += [
+            f'<div class=wide role=region aria-label="{title}">',
+            f"<table class={kind}>" if kind else "<table>",
+        ]
         self.web += [f"<caption class=hidden>{title}</caption><thead><tr>"]
-        headings = (f"<th scope=col{_kind('words' * (i in words))}>{_lines(name)}</th>" for i, name in enumerate(header))
+        headings = (
+            f"<th scope=col{_kind('words' * (i in words))}>{_lines(name)}</th>" for i, name in enumerate(header)
+        )
         self.web += [*headings, "</tr></thead>"]
         body = len(rows) - totals
         for name, part in (("tbody", rows[:body]), ("tfoot", rows[body:])):

@@ -168,7 +168,7 @@ def _first(page: Page, grid: Grid, summary: StudySummary) -> None:
         f"{first.title}, in numbers",
         *_table(grid.chosen, grid, summary, first, _accuracy_and_seeds),
         f"In each cell: the mean share of right sequences in {UP_TO} in %; {SEEDS}; and how many of these seeds are "
-        "perfect. On the web page a cell is as blue as the lower end of this interval is large, here and below.",
+        "perfect. On the web page, a cell is the bluer, the larger the lower end of this interval, here and below.",
         "grid",
     )
     page.table(

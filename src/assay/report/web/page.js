@@ -101,7 +101,8 @@
 
   // -- tooltips of charts --
 
-  const MARKS = "[role=graphics-symbol][aria-label]";
+  const MARKS = "[role=graphics-symbol][aria-label]:not([aria-roledescription=axis], [aria-roledescription=legend], "
+    + "[aria-roledescription=title])";
   const tooltip = element("div", {class: "tooltip", role: "status", hidden: ""});
   document.body.append(tooltip);
   let marked = null;
