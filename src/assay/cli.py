@@ -10,6 +10,7 @@ import typer
 
 from assay.cli_certify import certify, check
 from assay.cli_extract import extract
+from assay.cli_live import serve, watch
 from assay.cli_options import STORE, AsJson, OnDevice, command_line, print_json, settings
 from assay.cli_records import pack, probe, repeat, report
 from assay.cli_show import list_, show
@@ -31,7 +32,23 @@ app = typer.Typer(
 )
 app.command("list")(list_)
 app.command("measure-theory")(measure_theory)
-for command in (show, prove, size, report, repeat, probe, certify, check, extract, pack, merge, status, work):
+for command in (
+    show,
+    prove,
+    size,
+    report,
+    repeat,
+    probe,
+    certify,
+    check,
+    extract,
+    pack,
+    merge,
+    status,
+    watch,
+    serve,
+    work,
+):
     app.command()(command)
 
 StoreAt = Annotated[Path, typer.Option("--store", help="The folder for the records.")]

@@ -63,9 +63,10 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """The addresses that were asked for, since this was last asked."""
+        """The addresses that pages asked for, since this was last asked; the browser's own are not among them."""
         messages = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
-        return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        urls = (m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent")
+        return [url for url in urls if not url.startswith(("chrome:", "data:"))]
 
 
 @pytest.fixture(scope="session")

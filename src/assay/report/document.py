@@ -17,16 +17,19 @@ GEOMETRY = re.compile(r' (?:d|transform)="[^"]*"')
 FEWEST_HEADINGS = 5  # for a list of contents
 
 
-def document(title: str, body: Iterable[str], style: str, script: str = "page.js", connects: str = "'none'") -> str:
-    """A whole page. The browser runs this script alone, and fetches only from where `connects` says."""
-    code = (WEB / script).read_text()
+def document(
+    title: str, body: Iterable[str], style: str, scripts: Sequence[str] = ("page.js",), connects: str = "'none'"
+) -> str:
+    """A whole page. The browser runs these scripts alone, and fetches only from where `connects` says."""
+    code = "\n".join((WEB / script).read_text() for script in scripts)
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; connect-src {connects}"
+    policy += "; img-src data:; base-uri 'none'; form-action 'none'"
     head = (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         '<meta name=viewport content="width=device-width, initial-scale=1">'
         '<meta name=color-scheme content="light dark">'
-        f"<meta http-equiv=Content-Security-Policy content=\"{policy}; base-uri 'none'; form-action 'none'\">"
+        f"<meta http-equiv=Content-Security-Policy content=\"{policy}\"><link rel=icon href='data:,'>"
         f"<title>{html.escape(title)}</title><style>{style}</style></head>"
     )
     start = "<body><a class=skip href=#main>Skip to the content</a><main id=main>"

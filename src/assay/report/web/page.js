@@ -123,9 +123,9 @@
     tooltip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - width - 4))}px`;
     tooltip.style.top = `${y + 18 + height > innerHeight ? Math.max(4, y - height - 10) : y + 18}px`;
   };
-  for (const figure of document.querySelectorAll("figure")) {
+  const readable = (figure) => {
     const marks = [...figure.querySelectorAll(MARKS)];
-    if (!marks.length) continue;
+    if (!marks.length) return;
     figure.tabIndex = 0;
     figure.setAttribute("aria-description", "Arrow keys read the values");
     figure.addEventListener("pointermove", (event) => {
@@ -146,7 +146,9 @@
       const box = mark.getBoundingClientRect();
       show(mark, box.right - 8, box.bottom - 12);
     });
-  }
+  };
+  document.querySelectorAll("figure").forEach(readable);
+  globalThis.assayPage = {element, readable}; // for the script of a live page
   addEventListener("scroll", () => marked && document.activeElement?.tagName !== "FIGURE" && hide(), {passive: true});
 
   // -- accuracies at a chosen length --
@@ -197,12 +199,12 @@
   });
 
   // What is wider than the screen can be scrolled with the keyboard.
-  const reachable = () => {
+  const scrollable = () => {
     for (const box of document.querySelectorAll(".wide")) {
       if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
       else box.removeAttribute("tabindex");
     }
   };
-  addEventListener("resize", reachable);
-  reachable();
+  addEventListener("resize", scrollable);
+  scrollable();
 })();
