@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import io
+import os
 import threading
 from pathlib import Path
 
@@ -18,6 +20,10 @@ from assay.store import Store
 from tests.lab.waiting import wait_until
 
 from .stores import hostile, record, specs, under_way
+
+
+def test_doctests():
+    assert doctest.testmod(overview).failed == 0
 
 
 def printed(console: Console) -> str:
@@ -104,8 +110,6 @@ def test_of_a_packed_file_and_of_nothing(tmp_path: Path):
 
 def test_the_clock_of_the_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One that is an hour ahead is known as soon as a heartbeat comes."""
-    import os
-
     store, clock, path = Store.create(tmp_path / "s"), FileClock(), tmp_path / "s" / "workers" / "a.json"
     monkeypatch.setattr("time.time", lambda: 1000.0)
     assert clock.now(store) == 1000

@@ -170,13 +170,15 @@ def strip(cell: Cell, columns: Mapping[int, int]) -> Rows:
 def accuracies(cells: Sequence[Cell], titles: Mapping[str, str]) -> Rows:
     """The numbers of `by_length`, in percent and rounded down as in tables; None where nothing was tested."""
     tasks: Rows = []
+    has_settings = len({(cell.task, cell.model) for cell in cells}) < len(cells)
     for task in dict.fromkeys(cell.task for cell in cells):
         mine = [cell for cell in cells if cell.task == task]
         longest = mine[0].records[0].spec["training"]["lengths"][1]
         columns = columns_of(mine, longest)
-        shares = {cell.label: {row["length"]: row["accuracy"] for row in strip(cell, columns)} for cell in mine}
-        lengths = sorted(set(columns.values()))
-        models = {model: [_percent(by_length.get(n)) for n in lengths] for model, by_length in shares.items()}
+        lengths, models = sorted(set(columns.values())), dict[str, list[float | None]]()
+        for cell in mine:
+            shares = {row["length"]: row["accuracy"] for row in strip(cell, columns)}
+            models[cell.label if has_settings else cell.model] = [_percent(shares.get(n)) for n in lengths]
         if lengths:
             tasks.append({"task": titles.get(task, task), "trained": longest, "lengths": lengths, "models": models})
     return tasks
