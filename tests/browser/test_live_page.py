@@ -22,6 +22,7 @@ def dots(browser: Browser) -> str:
 
 def test_a_study_that_runs_elsewhere(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(live_server, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(live_server, "REST", 0)
     with under_way(tmp_path / "s") as (store, runs), served(store) as server:
         browser.open(server.address)
         wait_until(lambda: dots(browser) == "●!◌·", "the dots")

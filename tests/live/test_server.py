@@ -19,7 +19,7 @@ from assay.live.overview import Observer
 from assay.live.server import Server
 from assay.store import Store
 
-from .stores import IMAGE, SCRIPT, hostile, under_way
+from .stores import IMAGE, SCRIPT, hostile, record, specs, under_way
 
 
 @contextmanager
@@ -105,6 +105,7 @@ def test_only_browsers_of_this_machine_are_answered(tmp_path: Path):
 def test_a_hostile_store_is_told_as_text_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = hostile(tmp_path / "s")
     monkeypatch.setattr(live_server, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(live_server, "REST", 0)
     with served(store) as server:
         told = state(server)
         groups = {(group["task"], group["model"]): group for group in told["groups"]}
@@ -115,13 +116,10 @@ def test_a_hostile_store_is_told_as_text_or_refused(tmp_path: Path, monkeypatch:
         answer = state(server, f"/curves.json?task={IMAGE.replace(' ', '%20')}&model={SCRIPT}")
         assert answer["runs"][0]["rate"] is None
         (segment,) = (store.path / "segments").glob("*.jsonl")
-        for line in (
-            '{"kind": "record"}',
-            "[" * 100_000,
-            '{"kind":"record","version":1,"digest":"c","spec":{"task":5}}',
-        ):
+        (run,) = specs(count=1).values()
+        for line in (b"{}", b"[" * 100_000, record(run, spec={"task": 5}).model_dump_json().encode()):
             whole = segment.read_bytes()
-            segment.write_bytes(whole + line.encode() + b"\n")
+            segment.write_bytes(whole + line + b"\n")
             assert "line 3 is not a record" in state(server)["error"]
             segment.write_bytes(whole)
         _, _, page = ask(server, "/")

@@ -22,6 +22,7 @@ from assay.terminal import status_name, status_text
 
 HOST = "127.0.0.1"
 LOOK_SECONDS = 1.0  # between two looks at the store, however many pages ask
+REST = 3  # times as long as a look, at least, is the pause after it
 MOST_GROUPS, MOST_DOTS, MOST_PROCESSES = 300, 400, 50
 HEADERS = {
     "Cache-Control": "no-store",
@@ -41,7 +42,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, observer: Observer, port: int = 0) -> None:
         self.observer, self.lock = observer, threading.Lock()
-        self.state, self.looked = b"", -LOOK_SECONDS
+        self.state, self.next_look = b"", 0.0
         name = shown(str(observer.store.path))
         style = STYLE + (WEB / "live.css").read_text()
         body = [BODY.format(name=html.escape(name))]
@@ -62,11 +63,13 @@ class Server(ThreadingHTTPServer):
         return {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
 
     def current_state(self) -> bytes:
-        """The store as JSON, not older than a second."""
+        """The store as JSON, as it was a moment ago: at most a second, or a few looks of a large store."""
         with self.lock:
-            if time.monotonic() - self.looked >= LOOK_SECONDS:
+            start = time.monotonic()
+            if start >= self.next_look:
                 self.state = _json(self._look())
-                self.looked = time.monotonic()
+                end = time.monotonic()
+                self.next_look = end + max(LOOK_SECONDS, REST * (end - start))
             return self.state
 
     def _look(self) -> dict[str, Any]:

@@ -175,7 +175,7 @@
       tasks.forEach((task, j) => {
         const isTested = wanted >= task.lengths[0] && wanted <= task.lengths.at(-1);
         const length = nearest(task.lengths, wanted), at = task.lengths.indexOf(length);
-        const trained = length <= task.trained ? "as in training" : `${+(length / task.trained).toPrecision(2)}x training`;
+        const trained = length <= task.trained ? "as in training" : `${+(length / task.trained).toPrecision(3)}x training`;
         heads[j].lastChild.textContent = isTested ? `at ${length.toLocaleString("en")}: ${trained}` : "not tested";
         models.forEach((model, i) => {
           const share = isTested ? task.models[model]?.[at] : null;
