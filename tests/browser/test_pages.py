@@ -150,7 +150,7 @@ def test_light_and_dark(browser: Browser, page: Path):
     assert switch.accessible_name == "Switch to light colours"
     switch.click()
     assert colours(browser) == (False, True, True)
-    browser.open(page)
+    browser.driver.refresh()
     assert colours(browser) == (False, True, True), "the choice is remembered"
     browser.one(".tools button").click()
     browser.prefer("light")

@@ -35,7 +35,8 @@ def plain(width: int = 100) -> Console:
     return Console(file=io.StringIO(), width=width, highlight=False)
 
 
-def test_one_picture(tmp_path: Path):
+def test_one_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "120")
     with under_way(tmp_path / "s") as (store, _):
         text = CliRunner().invoke(app, ["watch", str(store.path), "--once"]).output
         left = "2 of 4 runs ended (1 solved, 1 failed), 1 under way, about 0:10 left, 1 process at work"
@@ -99,7 +100,8 @@ def test_texts_of_strangers_are_shown_as_text(tmp_path: Path, monkeypatch: pytes
     assert {news.detail for news in Observer(store).look().newest} == {"its record cannot be shown"}
 
 
-def test_of_a_packed_file_and_of_nothing(tmp_path: Path):
+def test_of_a_packed_file_and_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "120")
     with under_way(tmp_path / "s") as (store, _):
         store.pack(tmp_path / "p.jsonl.xz")
     result = CliRunner().invoke(app, ["watch", str(tmp_path / "p.jsonl.xz")])
