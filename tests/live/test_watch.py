@@ -13,6 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from assay.cli import app
+from assay.lab.plan_file import note_runs
 from assay.live import overview
 from assay.live.overview import FileClock, Observer
 from assay.live.watch import picture, watch
@@ -63,6 +64,22 @@ def test_lines_until_all_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert first.startswith("2 of 4 runs ended")
     assert sorted(lines) == [f"parity lstm seed {seed}: solved at step 40" for seed in (2, 3)]
     assert last == "4 of 4 runs ended (3 solved, 1 failed), 0 processes at work"
+
+
+def test_of_many_runs_that_end_at_once_the_newest_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for module in ("overview", "watch"):
+        monkeypatch.setattr(f"assay.live.{module}.NEWEST", 1)
+    store, runs, console = Store.create(tmp_path / "s"), specs(), plain()
+    note_runs(store.path, runs)
+    records = [record(run, ended=f"2026-01-0{run.seed + 1}") for run in runs.values()]
+    monkeypatch.setattr("time.sleep", lambda _: store.add(*records))
+    watch(console, Observer(Store.open(store.path)), 1.0, once=False)
+    assert printed(console).splitlines() == [
+        "0 of 4 runs ended, 0 under way, time left not known yet, 0 processes at work",
+        "3 runs ended before these:",
+        "parity lstm seed 3: solved at step 40",
+        "4 of 4 runs ended (4 solved), 0 processes at work",
+    ]
 
 
 def test_dots_in_a_terminal(tmp_path: Path):
