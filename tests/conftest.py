@@ -6,6 +6,7 @@ at every call (`shapes.py`).
 
 import os
 
+import pytest
 import torch
 from jaxtyping import install_import_hook
 
@@ -18,3 +19,10 @@ else:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 PACKAGES = ("lab", "models", "rng", "tasks", "theory")  # operators check shapes themselves
 install_import_hook([f"assay.{name}" for name in PACKAGES], f"{shapes.__name__}.check_shapes")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what could not be tested here, also where skips are not listed."""
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()) if report.when == "setup"]
+    for reason in sorted({reason.removeprefix("Skipped: ") for reason in reasons if "NOT TESTED" in reason}):
+        terminalreporter.write_line(reason, red=True, bold=True)

@@ -10,6 +10,7 @@ import typer
 from assay.cli_certify import certify, check
 from assay.cli_data import data
 from assay.cli_extract import extract, inspect
+from assay.cli_live import serve, watch
 from assay.cli_records import pack, probe, repeat, report
 from assay.cli_runs import compare, run, study
 from assay.cli_show import list_, show
@@ -25,7 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS: tuple[Callable[..., None], ...] = (run, compare, study, list_, show, data, prove, size, measure_theory)
-COMMANDS += (report, repeat, probe, certify, check, extract, inspect, pack, merge, status, work)
+COMMANDS += (report, repeat, probe, certify, check, extract, inspect, pack, merge, status, watch, serve, work)
 for command in COMMANDS:
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
 

@@ -35,6 +35,8 @@ def status(
 
 
 def _plain(progress: Progress) -> dict[str, Any]:
+    from assay.lab.status import plain_status
+
     return {
         "done": progress.done,
         "under_way": progress.under_way,
@@ -44,7 +46,9 @@ def _plain(progress: Progress) -> dict[str, Any]:
         "verdicts": dict(progress.verdicts),
         "failures": [{"digest": e.digest, "task": e.task, "model": e.model, "seed": e.seed} for e in progress.failed],
         "processes": [
-            vars(process) | {"under_way": [group._asdict() for group in process.under_way]}
+            vars(process)
+            | {"under_way": [group._asdict() for group in process.under_way]}
+            | {"statuses": [plain_status(status) for status in process.statuses]}
             for process in progress.processes
         ],
     }

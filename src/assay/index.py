@@ -19,6 +19,7 @@ from assay.lines import read_lines
 from assay.record import Record
 
 SUFFIX = ".index"
+LINES = [[str, str, str, str, int, seconds, int, int] for seconds in (float, int)]  # the types of a line's values
 
 
 class Outcome(Protocol):
@@ -102,14 +103,15 @@ class SegmentReader:
         self.index_read += end
         try:
             # One call for all lines: a hundred thousand calls take seconds.
-            for digest, verdict, task, model, seed, seconds, offset, length in json.loads(
-                b"[%s]" % data[: end - 1].replace(b"\n", b",")
-            ):
-                if offset != self.indexed:
+            for line in json.loads(b"[%s]" % data[: end - 1].replace(b"\n", b",")):
+                digest, verdict, task, model, seed, seconds, offset, length = line
+                if [*map(type, line)] not in LINES:
+                    raise ValueError("not a line of an index")
+                if offset != self.indexed or length < 1:
                     raise ValueError("a line is missing")
                 self.indexed += length
                 yield Entry(digest, verdict, task, model, seed, seconds, segment, offset, length)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             self.index_is_good = False
 
     def _from_segment(self) -> Iterator[Entry]:
@@ -127,7 +129,14 @@ class SegmentReader:
             data = file.read()
         lines = data.split(b"\n")[:-1]
         for line, record in zip(lines, read_lines(self.path, lines, first=self.lines + 1), strict=True):
-            yield self._next(entry_of(record, self.path.name, self.covered, len(line) + 1))
+            try:
+                entry = entry_of(record, self.path.name, self.covered, len(line) + 1)
+            except (AttributeError, TypeError, ValueError, OverflowError):
+                raise BadInput(
+                    f"{self.path}: line {self.lines + 1} is not a record (its spec names no task, model and seed); "
+                    "restore the file or move it out of the store"
+                ) from None
+            yield self._next(entry)
 
 
 def indexed_bytes(segment: Path) -> int:

@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Store:
     """Ten runs, of which three have ended."""
     store = Store.create(tmp_path / "s")
     store.add(record("a"), record("b"), record("c", "failed"))
-    note_runs(store.path, "abcdefghij")
+    note_runs(store.path, dict.fromkeys("abcdefghij", run_spec("parity", "lstm")))
     return store
 
 

@@ -14,7 +14,7 @@ from assay.analysis import titles
 from assay.analysis.cells import bins, cells, wilson
 from assay.analysis.refutations import refutations
 from assay.record import Certified, LengthScore, ProbeScore, Probing, Record, Score, Verdict
-from assay.report import files, text
+from assay.report import document, figures, files, text
 from assay.report.text import percent
 from assay.spec import run_spec
 
@@ -41,7 +41,7 @@ def record(
     )
 
 
-@pytest.mark.parametrize("module", [analysis_cells, analysis_refutations, titles, files, text])
+@pytest.mark.parametrize("module", [analysis_cells, analysis_refutations, titles, document, figures, files, text])
 def test_doctests(module: ModuleType):
     assert doctest.testmod(module).failed == 0
 

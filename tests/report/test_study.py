@@ -13,7 +13,7 @@ from assay.analysis.summary import StudySummary
 from assay.description import BadInput
 from assay.findings import Expectation, Finding
 from assay.record import LengthScore, Record
-from assay.report.figures import by_length
+from assay.report.figures import accuracies, by_length
 from assay.report.study_page import render
 from tests.report.test_cells import record
 
@@ -62,6 +62,20 @@ def test_neighbouring_lengths_share_a_column_of_a_strip_but_not_across_the_end_o
     assert len(shares) == 101
     assert border == [{"length": 300}]
     assert (shares[2], shares[298], shares[300], shares[304]) == (1, 1, 0.25, 0)
+
+
+def test_the_slider_has_the_numbers_of_the_chart_by_length(tmp_path: Path):
+    cell, other = Cell("parity", "gru", "lr=1", (record(0, share=0.75),)), Cell("dyck-1", "gru", "lr=2", (record(0),))
+    long = record(1).model_copy(update={"verdict": "diverged", "scores": ()})
+    most = Cell("parity", "lstm", "lr=1", (record(0), record(2), long))
+    expected = {"task": "Parity", "lengths": [9], "models": {"gru": [75.0], "lstm": [66.6]}}
+    first, second = accuracies([cell, most, other], {"parity": "Parity"})
+    assert first == expected | {"trained": cell.records[0].spec["training"]["lengths"][1]}
+    assert (second["task"], second["models"]) == ("dyck-1", {"gru": [100.0]})
+    (settings,) = accuracies([cell, Cell("parity", "gru", "lr=2", most.records)], {})
+    assert settings["models"] == {"gru lr=1": [75.0], "gru lr=2": [66.6]}
+    web, _ = page(tmp_path, [record(0)])
+    assert '"models":{"gru":[100.0]}}]</script>' in web
 
 
 def test_failures_and_divergences_are_on_the_page(tmp_path: Path):

@@ -32,6 +32,7 @@ NEWS_SECONDS = 1.0  # the same, while runs are leased
 LIFETIME = 60.0  # seconds without a heartbeat after which a process counts as dead
 SUSPICIOUS_DEATHS = 3  # of processes that carried out a run, without progress; then it is carried out alone
 MOST_DEATHS = 5  # and then it counts as failed
+MOST_BYTES = 1 << 20  # of a heartbeat; larger files are not read
 
 
 @dataclass(frozen=True)
@@ -264,20 +265,28 @@ class Leases:
         write_synced(self.workers / f"{self.name}.json", json.dumps(report).encode())
 
 
-def reports(store: Path) -> Iterator[dict[str, Any]]:
-    """The heartbeats in a store, of processes that may be dead; each with its age in seconds.
-
-    The age compares two times of the file system's own clock: those of the heartbeat and of a file written now.
-    """
-    folder = store / "workers"
+def file_time(folder: Path) -> float:
+    """The time by the file system's own clock: that of a file which is written now."""
     probe = folder / f".now-{os.getpid()}-{secrets.token_hex(4)}"
-    now = time.time()
     with suppress(OSError):
         probe.touch()
         now = probe.stat().st_mtime
         probe.unlink()
+        return now
+    return time.time()
+
+
+def reports(store: Path, now: float | None = None) -> Iterator[dict[str, Any]]:
+    """The heartbeats in a store, of processes that may be dead; each with its age in seconds.
+
+    The age compares two times of the file system's own clock: those of the heartbeat and `now`.
+    """
+    folder = store / "workers"
+    now = file_time(folder) if now is None else now
     for path in sorted(folder.glob("*.json")):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
+            if path.stat().st_size > MOST_BYTES:
+                continue
             content = path.read_bytes()
             report = json.loads(content)
             if isinstance(report, dict) and "name" in report:

@@ -133,21 +133,24 @@ def _code() -> dict[str, Any]:
     return {"versions": origin["versions"], "commit": origin["commit"]}
 
 
-def note_runs(store: Path, digests: Iterable[str]) -> Path:
-    """Write down which runs a command is about, so that `assay status` knows how many are left; returns the file."""
-    names = sorted(digests)
-    path = store / FOLDER / f"{digest(names)[:12]}.runs"
-    write_synced(path, json.dumps(names).encode())
+def note_runs(store: Path, specs: Mapping[str, RunSpec]) -> Path:
+    """Write down which runs a command is about, so that `assay status` knows what is left; returns the file."""
+    path = store / FOLDER / f"{digest(sorted(specs))[:12]}.runs"
+    groups = dict[tuple[str, str], list[str]]()
+    for name, spec in specs.items():
+        groups.setdefault((spec.task.kind, spec.model.name), []).append(name)
+    write_synced(path, json.dumps([[*group, names] for group, names in groups.items()]).encode())
     return path
 
 
-def noted_runs(store: Path) -> set[str]:
-    """The digests of all runs that commands on this store are or were about, until all of them had ended."""
-    names = set[str]()
-    for path in (store / FOLDER).glob("*.runs"):
-        with suppress(OSError, ValueError, TypeError):
-            names |= set(json.loads(path.read_bytes()))
-    return names
+def noted_runs(store: Path) -> dict[str, tuple[str, str]]:
+    """Task and model of all runs that commands on this store are or were about, until all had ended, by digest."""
+    runs = dict[str, tuple[str, str]]()
+    for path in sorted((store / FOLDER).glob("*.runs")):
+        with suppress(OSError, ValueError, TypeError, RecursionError):
+            for task, model, names in json.loads(path.read_bytes()):
+                runs |= dict.fromkeys(map(str, names), (str(task), str(model)))
+    return runs
 
 
 def _path(store: Path, name: str) -> Path:

@@ -36,6 +36,7 @@ def render(collection: Collection) -> Page:
         "Right sequences by length",
         "In the settings that validation chose. Darker is better; the red line is where the lengths of training end.",
     )
+    page.lengths(figures.accuracies(chosen, {}))
     page.table("Every setting", *cell_table(collection.cells, {}))
     records = [r for runs in (collection.records, *_beside(collection)) for r in runs]
     files = "Beside this page: cells.csv (every setting), runs.csv (every run) and table.tex (models by task)."

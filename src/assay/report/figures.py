@@ -39,7 +39,15 @@ def channel(field: str, **options: Any) -> Chart:
 
 
 def marks(rows: Sequence[dict[str, Any]], kind: str, encoding: Chart, **options: Any) -> Chart:
-    """A chart of one kind of marks, one for each row."""
+    """A chart of one kind of marks, one for each row; their tooltips are the encoding's `description`, or all of it.
+
+    Texts repeat what another mark tells, and have no tooltip. A line is described by its first point, so that its
+    tooltip is only its name.
+    """
+    if kind == "text":
+        options = {"aria": False} | options
+    if kind == "line" and "color" in encoding:
+        encoding = {"description": {key: encoding["color"][key] for key in ("field", "type")}} | encoding
     return {"data": {"values": rows}, "mark": {"type": kind, **options}, "encoding": encoding}
 
 
@@ -69,9 +77,12 @@ def seed_map(
         ),
         "y": channel("model:N", scale={"domain": list(models)}, title=None, axis={"labels": named, "labelPadding": 6}),
     }
+    rows = [row | {"about": f"{row['model']}, {row[across]}: {row['text']}"} for row in rows]
     shade = channel("shade:Q", scale=SCALE, legend=None)
     ink = {"condition": {"test": "datum.shade > 0.45", "value": "white"}, "value": "#333"}
-    squares = marks(rows, "rect", place | {"color": shade}, stroke="white", strokeWidth=2)
+    squares = marks(
+        rows, "rect", place | {"color": shade, "description": channel("about:N")}, stroke="white", strokeWidth=2
+    )
     texts = marks(rows, "text", place | {"text": channel("text:N"), "color": ink}, fontSize=size)
     return {"layer": [squares, texts]}
 
@@ -102,8 +113,8 @@ def by_length(cells: Sequence[Cell], titles: Mapping[str, str]) -> Chart | None:
 def _strips(cells: Sequence[Cell], title: str) -> Chart | None:
     """The strips of one task, with a line where the lengths of training end."""
     longest = cells[0].records[0].spec["training"]["lengths"][1]
-    columns = _columns(cells, longest)
-    rows = [row for cell in cells for row in _strip(cell, columns)]
+    columns = columns_of(cells, longest)
+    rows = [row for cell in cells for row in strip(cell, columns)]
     if not rows:
         return None
     lengths = sorted(set(columns.values()))
@@ -126,11 +137,12 @@ def _strips(cells: Sequence[Cell], title: str) -> Chart | None:
     layers = [marks(rows, "rect", encoding)]
     if beyond is not None:
         x = channel("length:O", sort=lengths, bandPosition=0)
-        layers.append(marks([{"length": beyond}], "rule", {"x": x}, color="#d62728", strokeWidth=2))
+        edge = {"x": x, "description": {"value": f"trained to length {longest}"}}
+        layers.append(marks([{"length": beyond}], "rule", edge, color="#d62728", strokeWidth=2))
     return {"layer": layers, "width": 300, "height": {"step": 20}, "title": title}
 
 
-def _columns(cells: Sequence[Cell], longest: int) -> dict[int, int]:
+def columns_of(cells: Sequence[Cell], longest: int) -> dict[int, int]:
     """The first length of the column of each length: of many lengths neighbours share one, none across `longest`."""
     scores = (score for cell in cells for record in cell.finished for score in record.scores if not score.probe)
     lengths = sorted({row.length for score in scores for row in score.lengths})
@@ -139,7 +151,7 @@ def _columns(cells: Sequence[Cell], longest: int) -> dict[int, int]:
     return {n: side[i - i % size] for side in sides for i, n in enumerate(side)}
 
 
-def _strip(cell: Cell, columns: Mapping[int, int]) -> Rows:
+def strip(cell: Cell, columns: Mapping[int, int]) -> Rows:
     """The share of right sequences in each column, over all its bins and all seeds; a run that diverged counts as 0."""
     right: Counter[int] = Counter()
     total: Counter[int] = Counter()
@@ -153,6 +165,27 @@ def _strip(cell: Cell, columns: Mapping[int, int]) -> Rows:
         {"model": cell.label, "length": n, "accuracy": right[n] / total[n] * tested / len(cell.finished)}
         for n in sorted(total)
     ]
+
+
+def accuracies(cells: Sequence[Cell], titles: Mapping[str, str]) -> Rows:
+    """The numbers of `by_length`, in percent and rounded down as in tables; None where nothing was tested."""
+    tasks: Rows = []
+    has_settings = len({(cell.task, cell.model) for cell in cells}) < len(cells)
+    for task in dict.fromkeys(cell.task for cell in cells):
+        mine = [cell for cell in cells if cell.task == task]
+        longest = mine[0].records[0].spec["training"]["lengths"][1]
+        columns = columns_of(mine, longest)
+        lengths, models = sorted(set(columns.values())), dict[str, list[float | None]]()
+        for cell in mine:
+            shares = {row["length"]: row["accuracy"] for row in strip(cell, columns)}
+            models[cell.label if has_settings else cell.model] = [_percent(shares.get(n)) for n in lengths]
+        if lengths:
+            tasks.append({"task": titles.get(task, task), "trained": longest, "lengths": lengths, "models": models})
+    return tasks
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else math.floor(share * 1000) / 10
 
 
 def _ticks(lengths: list[int]) -> list[int]:

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from assay.description import BadInput
 from assay.report import figures
+from assay.report.document import STYLE, compact, contents, document
 
-STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
-table{border-collapse:collapse;font-size:14px;margin:1rem 0}
-th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}
-th:nth-child(-n+2),td:nth-child(-n+2),th:last-child,td:last-child{text-align:left}
-td.long{white-space:normal;min-width:14rem;text-align:left}
-figure{margin:1rem 0} figure svg{max-width:100%;height:auto} .wide{overflow-x:auto}
-@media(max-width:40rem){figure{overflow-x:auto} figure svg{max-width:none}}
-"""
+__all__ = ["STYLE", "Page", "Shaded"]
 
 LONG = 40  # letters of a cell that may be broken into lines
 DRAWING = ThreadPoolExecutor(1)
-
-
-# On a telephone: as wide as the screen, instead of a shrunken page for a large one.
-HEAD = '<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">'
 
 
 class Shaded(NamedTuple):
@@ -37,10 +27,11 @@ class Shaded(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A picture as SVG and PNG, and the part of the web page after which it stands."""
+    """A picture as SVG and PNG, what it shows, and the part of the web page after which it stands."""
 
     name: str
     place: int
+    shows: str
     drawn: Future[tuple[str, bytes]]
 
 
@@ -48,9 +39,10 @@ class Page:
     """Headings, words, charts and tables, in the order in which they are given."""
 
     def __init__(self, title: str, about: str, style: str = STYLE) -> None:
+        self.title, self.style = title, style
         self.markdown = [f"# {_in_markdown(title)}", "", _text(about), ""]
-        self.web = [f"{HEAD}<title>{html.escape(title)}</title><style>{style}</style>"]
-        self.web += [f"<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p>"]
+        self.web = [f"<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p>"]
+        self.headings: list[str] = []
         self.files: dict[str, str | bytes] = {}
         self.figures: list[Figure] = []
 
@@ -71,7 +63,16 @@ class Page:
     def _figure(self, name: str, drawn: Future[tuple[str, bytes]], heading: str, text: str) -> None:
         self.web += [self._head(heading, text)]
         self.markdown += [f"![{_in_markdown(heading) or name}]({name}.png)", ""]
-        self.figures.append(Figure(name, len(self.web) - 1, drawn))
+        self.figures.append(Figure(name, len(self.web) - 1, heading or name, drawn))
+
+    def lengths(self, accuracies: Sequence[dict[str, Any]]) -> None:
+        """A table of the accuracies at a length that the reader chooses, where scripts run; see `figures.accuracies`.
+
+        It stands below a chart of the same numbers, and Markdown has only that.
+        """
+        if accuracies:
+            data = json.dumps(accuracies, separators=(",", ":")).replace("<", "\\u003c")
+            self.web += [f"<div class=lengths hidden><script type=application/json>{data}</script></div>"]
 
     def table(
         self,
@@ -80,22 +81,42 @@ class Page:
         rows: Iterable[Sequence[str | Shaded]],
         text: str = "",
         kind: str = "",
+        totals: int = 0,
     ) -> None:
-        """A name or a value may have several lines; `kind` is a class of the page's style."""
-        rows = list(rows)
+        """A name or a value may have several lines; `kind` is a class of the page's style.
+
+        The last `totals` rows sum the others up: they stay last when a reader sorts the table.
+        """
+        rows, columns = list(rows), len(header)
+        words = {i for i in range(2, columns - 1) if not any(_is_number(row[i]) for row in rows)}
         self.web += [self._head(heading, text)]
         self.markdown += [f"| {' | '.join(map(_in_markdown, header))} |", f"|{'---|' * len(header)}"]
         self.markdown += [*(f"| {' | '.join(map(_in_markdown, row))} |" for row in rows), ""]
-        opened = f"<table class={kind}>" if kind else "<table>"
-        self.web += [f"<div class=wide>{opened}<tr>", *(f"<th>{_lines(name)}</th>" for name in header), "</tr>"]
-        self.web += ["<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows]
+        title = html.escape(heading or next(reversed(self.headings), self.title))
+        self.web += [
+            f'<div class=wide role=region aria-label="{title}">',
+            f"<table class={kind}>" if kind else "<table>",
+        ]
+        self.web += [f"<caption class=hidden>{title}</caption><thead><tr>"]
+        headings = (
+            f"<th scope=col{_kind('words' * (i in words))}>{_lines(name)}</th>" for i, name in enumerate(header)
+        )
+        self.web += [*headings, "</tr></thead>"]
+        body = len(rows) - totals
+        for name, part in (("tbody", rows[:body]), ("tfoot", rows[body:])):
+            if part:
+                cells = ("".join(_cell(value, i in words) for i, value in enumerate(row)) for row in part)
+                self.web += [f"<{name}>", *(f"<tr>{row}</tr>" for row in cells), f"</{name}>"]
         self.web += ["</table></div>"]
 
     def _head(self, heading: str, text: str) -> str:
         """What stands above: written in Markdown, given as HTML; either may be left out."""
         self.markdown += [*([f"## {_in_markdown(heading)}", ""] if heading else [])]
         self.markdown += [*([_text(text), ""] if text else [])]
-        title = f"<h2>{html.escape(heading, quote=False)}</h2>" if heading else ""
+        title = ""
+        if heading:
+            self.headings.append(heading)
+            title = f"</section><section id=part-{len(self.headings)}><h2>{html.escape(heading, quote=False)}</h2>"
         return title + (f"<p>{html.escape(text, quote=False)}</p>" if text else "")
 
     def facts(self, facts: Sequence[str]) -> None:
@@ -107,9 +128,11 @@ class Page:
         web, files = list(self.web), dict(self.files)
         for figure in self.figures:
             svg, png = figure.drawn.result()
-            web[figure.place] += f"<figure>{svg}</figure>"
+            web[figure.place] += f'<figure aria-label="{html.escape(figure.shows)}">{compact(svg)}</figure>'
             files |= {f"{figure.name}.svg": svg, f"{figure.name}.png": png}
-        files |= {"index.md": "\n".join(self.markdown), "index.html": "\n".join(web)}
+        web[0] += f"{contents(self.headings)}<section>"
+        page = document(self.title, [*web, "</section>"], self.style)
+        files |= {"index.md": "\n".join(self.markdown), "index.html": page}
         return [_save(folder / name, data) for name, data in sorted(files.items())]
 
 
@@ -123,13 +146,23 @@ def _in_markdown(value: str | Shaded) -> str:
     return _text(value).replace("|", "&#124;").replace("*", "\\*").replace("\n", "<br>")
 
 
-def _cell(value: str | Shaded) -> str:
+def _is_number(value: str | Shaded) -> bool:
+    """Whether a cell begins with a number, or is empty or a dash; a column without any such cell is of words."""
+    text = value.text if isinstance(value, Shaded) else value
+    return text in ("", "-") or text.lstrip("-+x ")[:1].isdigit()
+
+
+def _cell(value: str | Shaded, in_words: bool) -> str:
     shade = ""
     if isinstance(value, Shaded):
         value, share = value
         shade = f' style="background:rgba(66,146,198,{0.6 * share:.2f})"' if share else ""
-    kind = " class=lines" if "\n" in value else " class=long" if len(value) > LONG else ""
-    return f"<td{kind}{shade}>{_lines(value)}</td>"
+    kind = "lines" if "\n" in value else "long" if len(value) > LONG else "words" if in_words else ""
+    return f"<td{_kind(kind)}{shade}>{_lines(value)}</td>"
+
+
+def _kind(name: str) -> str:
+    return f" class={name}" if name else ""
 
 
 def _lines(value: str) -> str:

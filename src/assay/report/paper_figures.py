@@ -104,8 +104,9 @@ def _lengths(cells: Sequence[Cell], variants: Sequence[str], named: bool) -> Cha
     colour = _colour("model:N", variants, [COLOURS[i % len(COLOURS)] for i in range(len(variants))])
     encoding = {"x": x, "y": y, "color": colour}
     size = channel("seeds:Q", scale={"domain": [1, 10], "range": [6, 30], "clamp": True}, legend=None)
-    edge = [{"length": spec["training"]["lengths"][1]}]
-    layers = [marks(edge, "rule", {"x": x}, strokeDash=[4, 3], color="#777")]
+    longest = spec["training"]["lengths"][1]
+    edge = {"x": x, "description": {"value": f"trained to length {longest}"}}
+    layers = [marks([{"length": longest}], "rule", edge, strokeDash=[4, 3], color="#777")]
     for cell in cells:
         apart = (variants.index(cell.model) - (len(variants) - 1) / 2) * APART
         lines, dots = _means_and_seeds(cell)
@@ -184,7 +185,8 @@ def losses(cells: Iterable[Cell], summary: StudySummary, up_to: str) -> Chart:
 def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], steps: int, named: bool) -> Chart:
     points: Rows = []
     for record in records:
-        run = {"seed": record.seed, "end": _end(record, up_to)}
+        end = _end(record, up_to)
+        run = {"seed": record.seed, "end": end, "about": f"seed {record.seed}: {end}"}
         drawable = [point for point in record.curve if _drawable(point.loss)]
         points += [run | {"step": point.step, "loss": float(f"{point.loss:.4g}")} for point in drawable]
     colour = _colour("end:N", [_learned(up_to), *ENDS], [COLOURS[0], *ENDS.values()])
@@ -206,7 +208,7 @@ def _curves(records: Sequence[Record], up_to: str, span: tuple[float, float], st
         },
     )
     place, crosses = {"x": x, "y": y}, _crosses(records, span, steps)
-    lines = place | {"color": colour, "detail": channel("seed:N")}
+    lines = place | {"color": colour, "detail": channel("seed:N"), "description": channel("about:N")}
     text = place | {"text": channel("text:N")}
     layers = [
         marks(points, "line", lines, strokeWidth=0.9, opacity=0.8),

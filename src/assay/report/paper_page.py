@@ -161,14 +161,14 @@ def _at_a_glance(page: Page, grid: Grid, summary: StudySummary) -> None:
 
 
 def _first(page: Page, grid: Grid, summary: StudySummary) -> None:
-    from assay.report import paper_figures
+    from assay.report import figures, paper_figures
 
     first = summary.comparisons[0]
     page.table(
         f"{first.title}, in numbers",
         *_table(grid.chosen, grid, summary, first, _accuracy_and_seeds),
         f"In each cell: the mean share of right sequences in {UP_TO} in %; {SEEDS}; and how many of these seeds are "
-        "perfect. On the web page a cell is as dark as the lower end of this interval, here and below.",
+        "perfect. On the web page, a cell is the bluer, the larger the lower end of this interval, here and below.",
         "grid",
     )
     page.table(
@@ -186,6 +186,8 @@ def _first(page: Page, grid: Grid, summary: StudySummary) -> None:
         "lengths of training. Lines are drawn a little apart, so that none hides another. A run that diverged counts "
         "as 0.",
     )
+    shown = [cell for task in grid.tasks(first) for v in first.variants if (cell := grid.chosen.get((v, task)))]
+    page.lengths(figures.accuracies(shown, summary.task_titles))
 
 
 def _table(

@@ -52,7 +52,7 @@ table.words td:last-child{min-width:9rem}
 table.changes th{white-space:normal;vertical-align:bottom}
 table.changes th:nth-child(n+2),table.changes td:nth-child(n+2){text-align:right}
 table.grid th{vertical-align:bottom}
-table.grid tr>:first-child,table.changes tr>:first-child{position:sticky;left:0;background:#fff}
+table.grid tr>:first-child,table.changes tr>:first-child{position:sticky;left:0;background:var(--paper)}
 @media(max-width:40rem){table.answer{font-size:12px}
 table.answer th:nth-child(n),table.answer td:nth-child(n){padding:.25rem}
 table.answer td:nth-child(n){width:auto;min-width:0} table.answer td:first-child{width:40%}
@@ -323,6 +323,7 @@ def _differences(page: Page, summary: StudySummary, replication: Replication, ce
         "Any run: the best of any configuration, and how many of all runs make no mistake in Bin0 and Bin1. "
         f"Empty: {UNFINISHED}.",
         "changes",
+        totals=1,
     )
 
 
@@ -512,6 +513,7 @@ def _lengths(page: Page, summary: StudySummary, cells: Cells) -> None:
         "The share of right sequences in the last state, over the seeds at the chosen rate: the darker, the more. Red: "
         "the end of the lengths of training. Of many tested lengths, neighbours share a column.",
     )
+    page.lengths(figures.accuracies(shown, summary.task_titles))
 
 
 def _comparison(page: Page, comparison: Comparison, summary: StudySummary, cells: Cells) -> None:

@@ -56,6 +56,7 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
         "Right sequences by length",
         "Darker is better; the red line is where the lengths of training end.",
     )
+    page.lengths(figures.accuracies(rows, titles))
     page.table("Every cell", *cell_table(rows, titles))
     if any(record.certified for record in records):
         page.table("What is certified", *_certificates(rows, titles), CERTIFIED)

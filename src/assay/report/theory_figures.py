@@ -23,9 +23,9 @@ def bits(rows: Rows) -> Chart:
         have = [{"length": r["length"], "bits": r["available"], "model": r["model"]} for r in panel_rows]
         y = channel("bits:Q", scale=LOG, title="bits", axis={"format": ".2~s", "tickCount": 8})
         place = {"x": LENGTH, "y": y}
-        lines = marks(have, "line", place | {"color": COLOUR})
-        floor = marks(needed, "line", place, strokeDash=[6, 4], color="black")
-        panels.append({"layer": [lines, floor], "width": 260, "height": 220, "title": task})
+        lines = _lines_and_points(have, place | {"color": COLOUR}, opacity=0)
+        floor = marks(needed, "line", place | {"description": {"value": "needed"}}, strokeDash=[6, 4], color="black")
+        panels.append({"layer": [*lines, floor], "width": 260, "height": 220, "title": task})
     return styled({"hconcat": panels})
 
 
@@ -41,7 +41,7 @@ def frontier(rows: Rows) -> Chart:
         "x": channel("width:Q", title="width", scale=FROM_ZERO),
         "y": channel("bits:Q", title="bits of every number", scale=FROM_ZERO),
     }
-    points = marks(rows, "point", place, size=80, filled=True)
+    points = marks(rows, "point", place | {"detail": channel("claim:N")}, size=80, filled=True)
     words = marks(rows, "text", place | {"text": channel("claim:N")}, dx=8, align="left")
     title = f"Width against precision, index lookup, N = {rows[0]['length']:,}"
     return styled({"layer": [points, words], "width": 420, "height": 240, "title": title})
@@ -56,5 +56,12 @@ def depth(rows: Rows) -> Chart:
 def _over_n(rows: Rows, y: Chart, by: str, title: str) -> Chart:
     """One line for each kind of row, over N."""
     colour = channel(f"{by}:N", sort=None, title=None, legend={"labelLimit": 300})
-    lines = marks(rows, "line", {"x": LENGTH, "y": y, "color": colour}, point=True)
-    return styled(lines | {"width": 520, "height": 260, "title": title})
+    layers = _lines_and_points(rows, {"x": LENGTH, "y": y, "color": colour}, opacity=1)
+    return styled({"layer": layers, "width": 520, "height": 260, "title": title})
+
+
+def _lines_and_points(rows: Rows, encoding: Chart, opacity: int) -> list[Chart]:
+    """Lines, and their points, whose tooltips have the values."""
+    shape = "circle" if opacity else "square"  # which takes fewer letters
+    points = marks(rows, "point", encoding, shape=shape, filled=True, size=30, opacity=opacity)
+    return [marks(rows, "line", encoding), points]

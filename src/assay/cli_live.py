@@ -1,0 +1,38 @@
+"""The commands that show a store while others work on it: in the terminal, and as a page on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+WatchedStore = Annotated[Path, typer.Argument(help="The store; it is only read.")]
+
+
+def watch(
+    store: WatchedStore,
+    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show one picture and end.")] = False,
+) -> None:
+    """Watch a store while other commands work on it: every run as a dot, the time left, the newest verdicts."""
+    from assay.live.overview import Observer
+    from assay.live.watch import watch as show
+    from assay.store import Store
+    from assay.terminal import console
+
+    show(console(), Observer(Store.open(store)), every, once)
+
+
+def serve(
+    store: WatchedStore,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free one.")] = 8765,
+) -> None:
+    """Show a store as a page that keeps itself up to date, for browsers on this machine alone."""
+    from assay.live.overview import Observer
+    from assay.live.server import Server
+    from assay.store import Store
+
+    with Server(Observer(Store.open(store)), port) as server:
+        typer.echo(f"{server.address} shows {store}; it is only read. Ctrl-C ends.")
+        server.serve_forever()
