@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from assay.cards.making import card
     from assay.description import BadInput
     from assay.lab import run
     from assay.lab.weights import load_model
@@ -34,6 +35,7 @@ _WHERE = {
     "Stack": "models.skeleton",
     "Store": "store",
     "Task": "tasks.task",
+    "card": "cards.making",
     "load_model": "lab.weights",
     "named_model": "models",
     "run": "lab",
@@ -54,6 +56,7 @@ __all__ = [
     "Stack",
     "Store",
     "Task",
+    "card",
     "load_model",
     "named_model",
     "named_task",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from assay.cli_card import card
 from assay.cli_certify import certify, check
 from assay.cli_extract import extract
 from assay.cli_options import STORE, AsJson, OnDevice, command_line, print_json, settings
@@ -31,7 +32,7 @@ app = typer.Typer(
 )
 app.command("list")(list_)
 app.command("measure-theory")(measure_theory)
-for command in (show, prove, size, report, repeat, probe, certify, check, extract, pack, merge, status, work):
+for command in (card, show, prove, size, report, repeat, probe, certify, check, extract, pack, merge, status, work):
     app.command()(command)
 
 StoreAt = Annotated[Path, typer.Option("--store", help="The folder for the records.")]

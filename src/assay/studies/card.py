@@ -46,6 +46,10 @@ class Question:
     lengths: tuple[int, int]
     options: dict[str, Any] = field(default_factory=dict)
 
+    def plain_task(self) -> dict[str, Any]:
+        """The task as plain data."""
+        return named_task(self.task, **self.options).plain()
+
     def bins(self) -> list[dict[str, Any]]:
         """The test bins 1x, 2x, 4x and 10x: each begins where the one before it ends."""
         task, (low, high) = named_task(self.task, **self.options), self.lengths
