@@ -70,16 +70,22 @@ class Making:
         by_name: dict[str, Sequence[Record]] = {self.subject.name: records}
         missing, models = list[str](), {self.subject.name: self.subject.model}
         for name, reference in self.references.items():
-            runs = self.scale.runs(reference.model)
-            found = _select(self.shipped, runs)
-            if known:
-                found += known.select([run.digest for run in runs if run.digest not in self.shipped])
+            found = self._complete(self.scale.runs(reference.model), known)
             if not found:
                 missing.append(name)
                 continue
             by_name[name], models[name] = found, reference.model
         costs = measure_costs(models, self.device)
         return Card(self.subject, self.scale_name, self.scale, self.examination, by_name, tuple(missing), costs)
+
+    def _complete(self, runs: Sequence[RunSpec], known: Store | None) -> list[Record]:
+        """The records of a reference, for the tasks whose runs all have one: those that learn soon are stored first."""
+        records = dict(self.shipped)
+        if known:
+            others = known.select([run.digest for run in runs if run.digest not in records])
+            records |= {record.digest: record for record in others}
+        without = {run.task.kind for run in runs if run.digest not in records}
+        return _select(records, [run for run in runs if run.task.kind not in without])
 
 
 def shipped_records(scale: str) -> Mapping[str, Record]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from assay.analysis.cells import verdict_text
 from assay.cards import figures, files
 from assay.cards.results import Card, Entry, sizes
 from assay.cards.verdicts import headline, sentences
@@ -20,7 +19,7 @@ MATRIX = (
     "Of each cell: the seeds that are right on every random test input up to this length, and the share of right "
     "sequences at it. 1x are the lengths of training, 2x, 4x and 10x go up to as many times the longest of them; a "
     "dash is a length that the task does not have. The learning rate of each row was chosen by validation, and all of "
-    "its seeds count. At the end of this page is such a table for every reference."
+    "its seeds count. The table of every task has the shares of the references."
 )
 BESIDE = (
     "Seeds that are right on every random input of all lengths; below, those that are also right on every probe (short "
@@ -30,7 +29,7 @@ NOTE = "the learning rate is chosen by validation, and all seeds of it count"
 
 
 def render(card: Card) -> Page:
-    page = Page(f"Card of {card.subject.title}", f"{headline(card)}", STYLE + CARD_STYLE)
+    page = Page(f"Card of {card.subject.title}", headline(card), STYLE + CARD_STYLE)
     page.words("What it is", f"{card.subject.name}: {card.subject.description}. {_battery(card)}")
     page.words("Verdicts", "")
     page.facts(sentences(card))
@@ -41,15 +40,13 @@ def render(card: Card) -> Page:
         page.facts([f"{card.titles[task]}: {remark}." for task, remark in card.examination.shortened.items()])
     _beside(page, card)
     page.chart("lengths", figures.lengths(card), "Right sequences by length", MATRIX)
-    _matrix(page, card, card.subject.name)
+    _matrix(page, card)
     _details(page, card)
     _sizes(page, card)
     _bounds(page, card)
     if card.costs:
         page.chart("cost", figures.cost(card), "Cost against length", COST)
         _costs(page, card)
-    for name in card.architectures[1:]:
-        _matrix(page, card, name)
     records = [record for records in card.records.values() for record in records]
     page.facts([*_missing(card), *provenance(records, 0, NOTE, card.titles), files.BESIDE])
     page.files |= files.files_of(card)
@@ -89,14 +86,12 @@ def _both_verdicts(entry: Entry | None) -> str | Shaded:
     return Shaded(f"{random} of {entry.seeds}\n{probed} probed", probed / entry.seeds)
 
 
-def _matrix(page: Page, card: Card, name: str) -> None:
-    """Tasks down, lengths across, for one architecture."""
-    rows: list[list[str | Shaded]] = []
-    for question in card.scale.questions:
-        if entry := card.entry(name, question.task):
-            row = [_at_length(entry, bin_) for bin_ in card.columns]
-            rows.append([card.titles[question.task], *row])
-    page.table(card.title(name), ["task", *card.columns], rows, kind="matrix")
+def _matrix(page: Page, card: Card) -> None:
+    """The subject alone: tasks down, lengths across."""
+    rows: list[list[str | Shaded]] = [
+        [card.titles[entry.question.task], *(_at_length(entry, bin_) for bin_ in card.columns)] for entry in card.own
+    ]
+    page.table(f"{card.subject.title} alone", ["task", *card.columns], rows, kind="matrix")
 
 
 def _at_length(entry: Entry, bin_: str) -> str | Shaded:
@@ -107,24 +102,35 @@ def _at_length(entry: Entry, bin_: str) -> str | Shaded:
 
 
 def _details(page: Page, card: Card) -> None:
-    header = ["task", "architecture", "rate", "random", "probed", "shortest wrong input", "steps", "verdicts"]
-    rows = [
+    header = ["task", "architecture", "rate", *card.columns, "random", "probed"]
+    header += ["shortest wrong input", "steps", "verdicts"]
+    rows: list[list[str | Shaded]] = [
         [
             card.titles[entry.question.task],
             card.title(name),
             f"{entry.rate:g}",
+            *(_share_at(entry, bin_) for bin_ in card.columns),
             f"{len(entry.cell.right_on_random)} of {entry.seeds}",
             f"{len(entry.cell.solved)} of {entry.seeds}",
             entry.word,
             or_dash(entry.cell.steps_to_solve),
-            ", ".join(sorted(verdict_text(record) for record in entry.cell.records)),
+            entry.cell.verdicts,
         ]
         for question in card.scale.questions
         for name in card.architectures
         if (entry := card.entry(name, question.task))
     ]
-    text = "Steps: the median over the seeds that solve the task. A verdict says proved where a certificate exists."
+    text = (
+        "By length, the share of right sequences in %. Random: seeds that are right on every random input; probed: on "
+        "every probe, too. Steps: the median over the seeds that solve the task. A verdict says proved where a "
+        "certificate exists."
+    )
     page.table("Every task", header, rows, text)
+
+
+def _share_at(entry: Entry, bin_: str) -> str | Shaded:
+    accuracy = entry.cell.accuracy(bin_) if bin_ in entry.bins else None
+    return "-" if accuracy is None else Shaded(percent(accuracy), accuracy)
 
 
 def _sizes(page: Page, card: Card) -> None:

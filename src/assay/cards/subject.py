@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.analysis.titles import row_title
 from assay.description import BadInput, in_one_line
 from assay.models import MODELS, named_model
 from assay.models.foreign import ForeignMixer, InSkeleton, output_of, width_argument
@@ -53,7 +54,7 @@ def subject_of(model: str | Callable[..., nn.Module] | Architecture, scale: Scal
         model = Foreign.of(model).path
     if model in MODELS.entries:
         size = f"{scale.layers} layers of width {scale.width}"
-        return Subject(model, model, scale.named(model, **options), f"a model of Assay, with {size}")
+        return Subject(model, row_title(model), scale.named(model, **options), f"a model of Assay, with {size}")
     prefix, colon, rest = model.partition(":")
     if not colon:
         MODELS.load(model)  # BadInput with the nearest name
@@ -134,6 +135,8 @@ def _as_model(
 def _built(call: str, build: Callable[[], Any]) -> nn.Module:
     try:
         module = build()
+    except BadInput as error:
+        raise CallError(str(error), was_built=False) from None
     except Exception as error:  # the user's code may do anything
         raise CallError(f"{call} raises {in_one_line(error)}", was_built=False) from None
     if not isinstance(module, nn.Module):

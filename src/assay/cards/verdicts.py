@@ -11,7 +11,7 @@ def headline(card: Card) -> str:
     """How many tasks the subject solves, and how many each reference does."""
     name, tasks = card.subject.title, len(card.own)
     solved = card.solved_by(card.subject.name)
-    first = f"{name} solves {len(solved)} of {tasks} tasks in at least one seed, probes included"
+    first = f"{name} solves {len(solved)} of {tasks} tasks in at least one of {card.scale.seeds} seeds, probes included"
     others = [other for other in card.architectures if other != card.subject.name]
     counts = [f"{card.title(other)} {len(card.solved_by(other))}" for other in others]
     return f"{first}. Of the references: {', '.join(counts)}." if counts else f"{first}."
@@ -46,11 +46,11 @@ def _verdict(name: str, title: str, card: Card, entry: Entry) -> str:
     reached = [bin_ for bin_ in entry.bins if entry.right(bin_)]
     if reached:
         last = reached[-1]
-        first = entry.cell.first_failing_length
-        wrong = f"; the first wrong input has {first:,} tokens" if first else ""
+        first = min((r.first_failing_length for r in entry.cell.perfect(last) if r.first_failing_length), default=None)
+        beyond = f"; the shortest input that these get wrong has {first:,} tokens" if first else ""
+        far = f"up to {entry.longest(last):,} tokens ({last}) and no further"
         return (
-            f"{name} learns {title} at up to {entry.longest(last):,} tokens ({last}) in {entry.right(last)} of {seeds} "
-            f"seeds, and fails at longer ones{wrong}"
+            f"{name} is right on every random input of {title} {far}, in {entry.right(last)} of {seeds} seeds{beyond}"
         )
     share = 100 * (entry.cell.accuracy(entry.bins[0]) or 0.0)
     steps = card.scale.steps
