@@ -255,4 +255,4 @@ def test_references_ship_and_are_shown_without_training(tmp_path: Path):
     words = [text for text in sentences(card) if "parity" in text]
     assert len(words) == 1
     assert f"{len(parity.cell.right_on_random)} of 3 seeds" in words[0] or "all 3 seeds" in words[0]
-    assert "no failure of these architectures is one of the size of the state" in "\n".join(render(card).markdown)
+    assert "none of their failures follows from too small a state" in "\n".join(render(card).markdown)

@@ -22,7 +22,8 @@ MATRIX = (
     "its seeds count. The table of every task has the shares of the references."
 )
 BESIDE = (
-    "Seeds that are right on every random input of all lengths; below, those that are also right on every probe (short "
+    "Tasks, and what they stand for. Of each architecture the seeds that are right on every random input of all "
+    "lengths; below, those that are also right on every probe (short "
     "patterns that repeat, long runs of one symbol, extreme positions). The darker, the more seeds pass the probes."
 )
 NOTE = "the learning rate is chosen by validation, and all seeds of it count"
@@ -71,11 +72,12 @@ def _battery(card: Card) -> str:
 
 def _beside(page: Page, card: Card) -> None:
     """Tasks down, architectures across: random verdicts and probed ones."""
-    header = ["task", "stands for", *(card.title(name) for name in card.architectures)]
+    header = ["task", *(card.title(name) for name in card.architectures)]
     rows: list[list[str | Shaded]] = []
     for question in card.scale.questions:
         entries = [card.entry(name, question.task) for name in card.architectures]
-        rows.append([card.titles[question.task], question.stands_for, *map(_both_verdicts, entries)])
+        task = f"{card.titles[question.task]}\n{question.stands_for}"
+        rows.append([task, *map(_both_verdicts, entries)])
     page.table("Beside the references", header, rows, BESIDE, kind="matrix")
 
 
@@ -170,10 +172,8 @@ def _enough(card: Card) -> str:
     )
     own = known.get(card.subject.name)
     if known and min(known.values()) >= most:
-        text += (
-            f" Every known state on this page has at least {min(known.values()):,} bits, more than the {most:,} that"
-        )
-        text += " any of these tasks needs: no failure of these architectures is one of the size of the state."
+        least = f"at least {min(known.values()):,} bits, more than the {most:,} that any of these tasks needs"
+        text += f" Every known state on this page has {least}: none of their failures follows from too small a state."
     if own is None:
         text += f" How many bits {card.subject.title} carries is unknown."
     return text
@@ -194,9 +194,16 @@ def _microseconds(value: float | None) -> str:
 
 
 def _missing(card: Card) -> list[str]:
-    if not card.missing:
-        return []
-    how = "`assay card NAME` makes those of one architecture"
-    if card.scale_name != "laptop":
-        how = f"none ship at this scale; `assay study card-{card.scale_name}` makes those of all references"
-    return [f"Without records: {', '.join(map(card.title, card.missing))}; {how}."]
+    """The references and tasks without records, and how to make them."""
+    lines = []
+    if card.missing:
+        how = "`assay card NAME` makes those of one architecture"
+        if card.scale_name != "laptop":
+            how = f"none ship at this scale; `assay study card-{card.scale_name}` makes those of all references"
+        lines.append(f"Without records: {', '.join(map(card.title, card.missing))}; {how}.")
+    for name in card.architectures[1:]:
+        tasks = card.tasks_of(name)
+        absent = [card.titles[question.task] for question in card.scale.questions if question.task not in tasks]
+        if absent:
+            lines.append(f"{card.title(name)} has no complete records on {', '.join(absent)}.")
+    return lines

@@ -129,6 +129,10 @@ class Card:
         found = (self.entry(self.subject.name, question.task) for question in self.scale.questions)
         return [entry for entry in found if entry]
 
+    def tasks_of(self, architecture: str) -> list[str]:
+        """The tasks on which all runs of an architecture have ended."""
+        return [task for name, task in self.entries if name == architecture]
+
     def solved_by(self, architecture: str) -> list[str]:
         """The tasks that at least one seed solves, probes included."""
         return [task for (name, task), entry in self.entries.items() if name == architecture and entry.cell.solved]

@@ -13,8 +13,14 @@ def headline(card: Card) -> str:
     solved = card.solved_by(card.subject.name)
     first = f"{name} solves {len(solved)} of {tasks} tasks in at least one of {card.scale.seeds} seeds, probes included"
     others = [other for other in card.architectures if other != card.subject.name]
-    counts = [f"{card.title(other)} {len(card.solved_by(other))}" for other in others]
+    counts = [f"{card.title(other)} {_count(card, other)}" for other in others]
     return f"{first}. Of the references: {', '.join(counts)}." if counts else f"{first}."
+
+
+def _count(card: Card, name: str) -> str:
+    """The tasks that a reference solves, of how many if some have no records."""
+    solved, tasks = len(card.solved_by(name)), len(card.tasks_of(name))
+    return str(solved) if tasks == len(card.scale.questions) else f"{solved} of {tasks}"
 
 
 def sentences(card: Card) -> list[str]:
@@ -47,7 +53,8 @@ def _verdict(name: str, title: str, card: Card, entry: Entry) -> str:
     if reached:
         last = reached[-1]
         first = min((r.first_failing_length for r in entry.cell.perfect(last) if r.first_failing_length), default=None)
-        beyond = f"; the shortest input that these get wrong has {first:,} tokens" if first else ""
+        kind = "probe" if first and first <= entry.longest(last) else "input"
+        beyond = f"; the shortest {kind} that these get wrong has {first:,} tokens" if first else ""
         far = f"up to {entry.longest(last):,} tokens ({last}) and no further"
         return (
             f"{name} is right on every random input of {title} {far}, in {entry.right(last)} of {seeds} seeds{beyond}"
