@@ -120,6 +120,8 @@ def test_a_model_of_transformers_is_built_small_and_random():
     assert module(tokens).shape == (2, 5, 3)
     assert sum(p.numel() for p in module.parameters()) < 20_000
     torch.testing.assert_close(model.build(4, 0, 3, Rng.seeded(0)).eval()(tokens), module.eval()(tokens))
+    with pytest.raises(BadInput, match="transformers has no model 'gtp2'; did you mean 'GPT2'"):
+        named_model("hf:gtp2")
     subject = subject_of("hf:GPT2", TINY, heads=2)
     examination = examine_subject(subject, TINY, CPU)
     assert {check.name: check.outcome for check in examination.checks}["causality and batch"] == "passed"

@@ -5,9 +5,10 @@ They run in parallel alone: their state is unknown, so whatever needs one treats
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -43,8 +44,19 @@ def _fla_path(layer: str) -> str:
     layers = _package("fla.layers", "flash-linear-attention", "fla")
     if not inspect.isclass(getattr(layers, layer, None)):
         names = [name for name in dir(layers) if inspect.isclass(getattr(layers, name))]
-        raise BadInput(f"flash-linear-attention has no layer '{layer}'{suggestion(layer, names)}")
+        raise BadInput(f"flash-linear-attention has no layer '{layer}'{_nearest(layer, names, 'GatedDeltaNet')}")
     return f"fla.layers:{layer}"
+
+
+def _nearest(name: str, valid: Sequence[str], example: str) -> str:
+    """The nearest of hundreds of names, whatever their case, or else an example.
+
+    >>> _nearest("gtp2", ["GPT2", "Llama"], "GPT2"), _nearest("x", ["GPT2"], "GPT2")
+    ("; did you mean 'GPT2'?", '; one of them is GPT2')
+    """
+    by_letters = {each.lower(): each for each in valid}
+    close = difflib.get_close_matches(name.lower(), by_letters, n=1)
+    return f"; did you mean '{by_letters[close[0]]}'?" if close else f"; one of them is {example}"
 
 
 def _package(module: str, package: str, extra: str) -> Any:
@@ -205,7 +217,7 @@ class HuggingFace(Foreign):
         transformers, config = _package("transformers", "transformers", "hf"), f"{model}Config"
         if not hasattr(transformers, config):
             names = [name.removesuffix("Config") for name in dir(transformers) if name.endswith("Config")]
-            raise BadInput(f"transformers has no model '{model}'{suggestion(model, names)}")
+            raise BadInput(f"transformers has no model '{model}'{_nearest(model, names, 'GPT2')}")
         sizes = {key: options.pop(key) for key in ("width", "layers", "heads") if key in options}
         path = f"transformers:{config}"
         source = source_digest(getattr(transformers, config))
