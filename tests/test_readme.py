@@ -60,7 +60,7 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_example_runs(tmp_path: Path):
-    _, example = blocks("python")
+    *_, example = blocks("python")
     (tmp_path / "example.py").write_text(example)
     done = run([sys.executable, "example.py"], tmp_path)
     assert done.returncode == 0, done.stderr
@@ -69,7 +69,7 @@ def test_the_example_runs(tmp_path: Path):
 
 def test_the_example_study_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    study, _ = blocks("python")
+    study, *_ = blocks("python")
     (tmp_path / "rates.py").write_text(study)
     for command in ("assay study rates.py", "assay report rates.py"):
         assert f"`{command}`" in README

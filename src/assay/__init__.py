@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from assay.api import Results, compare, load, prove, size
+    from assay.cards.making import card
     from assay.description import BadInput
     from assay.lab import run
     from assay.lab.weights import load_model
@@ -37,6 +38,7 @@ _WHERE = {
     "Stack": "models.skeleton",
     "Store": "store",
     "Task": "tasks.task",
+    "card": "cards.making",
     "compare": "api",
     "load": "api",
     "load_model": "lab.weights",
@@ -63,6 +65,7 @@ __all__ = [
     "Stack",
     "Store",
     "Task",
+    "card",
     "compare",
     "load",
     "load_model",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import typer
 
+from assay.cli_card import card
 from assay.cli_certify import certify, check
 from assay.cli_data import data
 from assay.cli_extract import extract, inspect
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS: tuple[Callable[..., None], ...] = (run, compare, study, list_, show, data, prove, size, measure_theory)
+COMMANDS: tuple[Callable[..., None], ...] = (run, compare, card, study, list_, show, data, prove, size, measure_theory)
 COMMANDS += (report, repeat, probe, certify, check, extract, inspect, pack, merge, status, watch, serve, work)
 for command in COMMANDS:
     app.command(command.__name__.strip("_").replace("_", "-"))(command)

@@ -37,7 +37,7 @@ def require_valid(statement: dict[str, Any], tensors: dict[str, Tensor], own_mod
     for name, valid in forms.items():
         if not valid:
             raise BadInput(f"{name} in it is not one that `assay certify` writes")
-    if statement["model"]["kind"] == "foreign" and not own_module:
+    if "path" in statement["model"] and not own_module:
         raise BadInput(f"it runs the code of {statement['model']['path']}; allow that with --own-module")
 
 

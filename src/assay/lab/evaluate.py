@@ -18,6 +18,7 @@ from assay.lab.replays import Replays
 from assay.lab.stepping import answers_by_step, is_stepwise, rows_stepped_at_once
 from assay.models.attention import AttentionLayer
 from assay.models.causal import Causal
+from assay.models.foreign import output_of
 from assay.models.skeleton import Model
 from assay.record import LengthScore, Probing, Score, Verdict
 from assay.spec import RunSpec
@@ -34,9 +35,8 @@ OnProgress = Callable[[int, int], None]  # receives the rows tested so far, and 
 
 
 def logits_of(model: Callable[[Tensor], Any], inputs: Tensor) -> Tensor:
-    """The logits of a model that returns them alone or together with a state."""
-    output = model(inputs)
-    logits: Tensor = output[0] if isinstance(output, tuple) else output
+    """The logits of a model that returns them alone, together with a state, or in a Hugging Face style output."""
+    logits: Tensor = output_of(model(inputs))
     return logits
 
 

@@ -21,6 +21,7 @@ from assay.description import BadInput, in_one_line
 from assay.lab.data import blank
 from assay.lab.evaluate import CHUNK_PAIRS, logits_of
 from assay.lab.stacking import build_module
+from assay.models.foreign import InSkeleton
 from assay.models.skeleton import Architecture, Stack
 from assay.rng import Rng
 from assay.spec import RunSpec
@@ -60,11 +61,18 @@ def is_built_in(model: Architecture) -> bool:
     return type(model) is Stack and all(type(mixer).__module__.startswith("assay.") for mixer in model.mixers)
 
 
+def require_device(model: Architecture, device: torch.device) -> None:
+    """Raise BadInput if a model cannot run on a device at all."""
+    if device.type == "cpu" and isinstance(model, InSkeleton) and model.needs_gpu:
+        raise BadInput(f"{model.name} has kernels for GPUs alone; run it where there is one, with --device cuda")
+
+
 def examine_untrained(specs: Sequence[RunSpec], device: torch.device) -> None:
     """Raise BadInput if the module that these runs share cannot read their longest input, or is not causal."""
     spec = max(specs, key=_longest)
     if is_built_in(spec.model):
         return
+    require_device(spec.model, device)
     module = build_module(spec, device)
     examiner = Examiner(module, spec, device)
     trained, longest = spec.task.lengths(*spec.training.lengths)[-1], _longest(spec)
@@ -114,7 +122,7 @@ class Examiner:
         cuda = self.device.type == "cuda"
         with torch.random.fork_rng(devices=[self.device] if cuda else []), torch.no_grad():
             logits = logits_of(module, inputs)
-            self._check_shape(logits, inputs)
+            self.check_shape(logits, inputs)
             generators = [torch.get_rng_state(), *([torch.cuda.get_rng_state(self.device)] if cuda else [])]
         return Outputs(logits, generators)
 
@@ -130,7 +138,7 @@ class Examiner:
                 tensor.data.copy_(trained[name])
         return built
 
-    def _check_shape(self, logits: object, inputs: Tensor) -> None:
+    def check_shape(self, logits: object, inputs: Tensor) -> None:
         expected = [*inputs.shape[:2], self.spec.task.shape.answers]
         right = f"logits [batch, time, answers] = {expected} for inputs {list(inputs.shape)}"
         if not isinstance(logits, Tensor):

@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from assay.description import BadInput, suggestion
-from assay.models.registry import MIXERS, MODELS
+from assay.models.registry import MIXERS, MODELS, PREFIXES
 from assay.registry import import_path
 
 if TYPE_CHECKING:
@@ -17,9 +17,16 @@ __all__ = ["MIXERS", "MODELS", "named_model", "read_model"]
 
 
 def named_model(name: str, /, **options: Any) -> Architecture:
-    """A named model with its options, or a user's model as `module:factory`."""
+    """A named model with its options, a user's model as `module:factory`, or a mixer or model of another package.
+
+    `mixer:module:Class` and `fla:Layer` are put into the shared skeleton; `hf:Model` is built from its config.
+    """
     from assay.models.skeleton import Architecture, Foreign, Stack, StateChange
 
+    if name.partition(":")[0] in PREFIXES:
+        from assay.models.foreign import foreign_model
+
+        return foreign_model(name, **options)
     if ":" in name and name not in MODELS.entries:
         factory = import_path(name)
         if not callable(factory):
@@ -42,10 +49,11 @@ def named_model(name: str, /, **options: Any) -> Architecture:
 
 def read_model(data: Any) -> Any:
     """An architecture from its plain data."""
-    from assay.models import skeleton
+    from assay.models import foreign, skeleton
 
     if not isinstance(data, dict):
         return data
-    kinds: dict[str, Any] = {"stack": skeleton.Stack, "foreign": skeleton.Foreign}
+    described = (skeleton.Stack, skeleton.Foreign, foreign.InSkeleton, foreign.HuggingFace)
+    kinds: dict[str, Any] = {model.kind: model for model in described}
     kind = str(data.get("kind"))
     return (kinds[kind] if kind in kinds else import_path(kind))(**data)

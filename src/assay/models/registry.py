@@ -6,6 +6,7 @@ from typing import Any
 
 from assay.registry import Entry, Registry
 
+PREFIXES = ("mixer", "fla", "hf")  # of names whose descriptions are in `foreign`
 IRIE, SEPARATIONS = "Irie 2023", "Bhattamishra 2024"
 
 MIXERS = Registry(

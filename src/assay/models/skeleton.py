@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
@@ -25,6 +26,7 @@ from assay.rng import Rng
 
 LONGEST = 1024
 Norm = Literal["pre", "post", "none", "carry"]
+Positions = Literal["none", "sinusoidal", "learned"]
 Mix = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
@@ -95,7 +97,7 @@ class Stack(Architecture):
     norm: Norm = "pre"
     residual: bool = True
     final_norm: bool = False
-    positions: Literal["none", "sinusoidal", "learned"] = "none"
+    positions: Positions = "none"
     longest: Annotated[int, Field(ge=1, le=2**20)] = LONGEST  # the number of learned positions
     state: StateChange | None = None
     initial_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
@@ -305,7 +307,14 @@ class Foreign(Architecture):
 
     def build(self, vocab: int, features: int, answers: int, rng: Rng) -> nn.Module:
         factory = import_path(self.path)
-        with torch.random.fork_rng():
-            torch.manual_seed(int(rng.child("foreign").words(1)[0]))
+        with foreign_seed(rng):
             module: nn.Module = factory(vocab, features, answers, **self.options)
         return module
+
+
+@contextmanager
+def foreign_seed(rng: Rng) -> Iterator[None]:
+    """PyTorch's random generator, seeded for the code of a user, and as it was afterwards."""
+    with torch.random.fork_rng():
+        torch.manual_seed(int(rng.child("foreign").words(1)[0]))
+        yield

@@ -41,6 +41,8 @@ STUDIES = {
     "leaks": Entry("leaks.py", "thirteen recurrent models, five tasks: which remember a bit for long, and what helps"),
     "proofs": Entry("proofs.py", "six small recurrent models: which can be proved right on every input?"),
     "programs": Entry("programs.py", "three self-referential matrices, whose programs are extracted", "Irie 2023"),
+    "card-laptop": Entry("card_laptop.py", "the reference architectures of `assay card`, on its battery"),
+    "card-gpu": Entry("card_gpu.py", "the same at the scale of a GPU; its records are not made yet"),
     "quick-rates": Entry("quick_rates.py", "the parity of quick at two lower learning rates"),
 }
 _loaded: set[str] = set()  # modules of study files, which a file of the same name may replace

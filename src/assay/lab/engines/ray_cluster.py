@@ -433,7 +433,7 @@ def _modules_in(data: Any) -> Iterator[str]:
     ['my.tasks', 'net']
     """
     if isinstance(data, dict):
-        path = data.get("path") if data.get("kind") == "foreign" else data.get("kind")
+        path = data.get("path") or data.get("kind")
         if isinstance(path, str) and ":" in path:
             yield path.partition(":")[0]
     for item in data.values() if isinstance(data, dict) else data if isinstance(data, (list, tuple)) else ():

@@ -1,0 +1,93 @@
+"""The command `assay card`. torch is imported only where something runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assay.cli_options import STORE, AsJson, OnDevice, command_line, options, print_json
+
+if TYPE_CHECKING:
+    from assay.cards.making import Making
+    from assay.record import Record
+
+
+def card(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A class as module:Class, built with a width (a mixer) or with vocab, features and answers (a whole "
+            "model); a model's name; fla:LAYER of flash-linear-attention; hf:MODEL of transformers."
+        ),
+    ],
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against", help="The references, for example lstm,delta-net.", show_default="all that come with Assay"
+        ),
+    ] = None,
+    scale: Annotated[
+        str, typer.Option("--scale", help="laptop (minutes on two cores) or gpu (more tasks, larger models).")
+    ] = "laptop",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder for the card.", show_default="cards/MODEL")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Set an option of the model or of the skeleton: NAME=VALUE, as positions=sinusoidal."
+        ),
+    ] = None,
+    store: Annotated[Path, typer.Option("--store", help="The folder for the records.")] = STORE,
+    device: OnDevice = "auto",
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="Number of runs at a time.", show_default="one per core on a CPU"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train an architecture on a fixed battery of tasks, and write a page that sets it beside the known ones."""
+    from assay.cards.files import plain
+    from assay.cards.making import Making
+    from assay.cards.page import render
+    from assay.cards.verdicts import headline, sentences
+    from assay.lab.engines.choice import RunOptions
+    from assay.terminal import console
+
+    out_console, status = console(), console(stderr=True)
+    names = None if against is None else [name.strip() for name in against.split(",") if name.strip()]
+    with status.status("examining"):
+        making = Making(model, names, scale, store, RunOptions(device, jobs), **options(set_ or []))
+    if not as_json:
+        out_console.print(f"{making.subject.name}: {making.subject.description}", markup=False)
+        for check in making.examination.checks:
+            out_console.print(f"{check.name}: {check.outcome}; {check.detail}", markup=False)
+        for task, reason in making.examination.left_out.items():
+            out_console.print(f"{task} is left out: {reason}", markup=False)
+    records = _carry_out(making, as_json)
+    with status.status("drawing"):
+        made = making.card(records)
+        folder = out or Path("cards") / made.subject.title.replace(":", "-")
+        files = render(made).save(folder)
+    if as_json:
+        print_json(plain(made))
+    else:
+        for line in (headline(made), *sentences(made)):
+            out_console.print(line, markup=False)
+        out_console.print(f"wrote {len(files)} files; open {folder / 'index.html'}", markup=False)
+    if made.failures:
+        raise typer.Exit(1)
+
+
+def _carry_out(making: Making, quiet: bool) -> list[Record]:
+    """The runs of the subject with a progress bar; when interrupted, how to continue."""
+    from assay.terminal import LiveProgress, console
+
+    try:
+        with LiveProgress(console(), len(making.pending), quiet=quiet) as progress:
+            return making.carry_out(progress.receive)
+    except KeyboardInterrupt:
+        typer.echo(f"\nstopped: finished runs are in {making.store}; continue with: {command_line()}", err=True)
+        raise typer.Exit(130) from None
