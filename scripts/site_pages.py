@@ -23,6 +23,7 @@ from assay import ops
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
 MERMAID = re.compile(r"```mermaid\n.*?```", flags=re.S)
+MARK = re.compile(r"<!-- /?[\w-]+ -->")  # around what scripts write; at the start of a line it would end a paragraph
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 FIGURE = ("image/svg+xml", "text/html")
 
@@ -63,7 +64,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = site_path(posixpath.normpath(posixpath.join(folder, link[0])))
         return posixpath.relpath(target, posixpath.dirname(here) or ".")
 
-    markdown = MERMAID.sub(lambda drawing: arrows(drawing[0]), LINK.sub(moved, markdown))
+    markdown = MARK.sub("", MERMAID.sub(lambda drawing: arrows(drawing[0]), LINK.sub(moved, markdown)))
     interactive = posixpath.join(posixpath.dirname(here), "interactive.html")
     if files.get_file_from_path(interactive):
         heading, _, rest = markdown.partition("\n")
@@ -127,9 +128,8 @@ def arrows(drawing: str) -> str:
     targets: dict[str, list[str]] = {}
     for start, end in re.findall(r"(\w+) --> (\w+)", drawing):
         targets.setdefault(start, []).append(f"`{end}`")
-    return "\n".join(
-        ["| package | imports |", "|---|---|", *(f"| `{a}` | {', '.join(b)} |" for a, b in targets.items())]
-    )
+    rows = (f"| `{start}` | {', '.join(ends)} |" for start, ends in targets.items())
+    return "\n".join(["| package | imports |", "|---|---|", *rows])
 
 
 def public_names() -> str:
