@@ -1,12 +1,13 @@
-# make demo: set everything up and run the quick study.   make test: set everything up and run every check.
+# make demo: set everything up and run the quick study.   make test: set everything up and run every check.   make site: the docs as a site, in site/.
 PYTHON ?= python3
 BIN := .venv/bin
+STUDIES := quick irie2023 leaks proofs theory quick-rates
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench
+.PHONY: help setup demo test check site bench
 
 help:
-	@sed -n 's/^# make/make/p' Makefile | sed 's/   make/\nmake/'
+	@sed -n 's/^# make/make/p' Makefile | sed 's/   make/\nmake/g'
 
 # A stamp per set of packages: nothing is installed twice until pyproject.toml changes.
 .venv/.made:
@@ -43,6 +44,13 @@ check: .venv/.installed-dev
 
 test: check
 	$(BIN)/pytest -n 2 --dist worksteal
+
+# The interactive pages of the published studies, which are not in the repository; the site links to those that exist.
+reports/%/index.html: .venv/.installed-dev $(wildcard src/assay/results/*)
+	$(BIN)/assay report $*
+
+site: $(STUDIES:%=reports/%/index.html)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: .venv/.installed-dev
 	$(BIN)/python bench/tasks.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,16 @@ Model = str | Architecture | Callable[..., "nn.Module"]
 FRAMES = ("polars", "pandas")
 
 
+@dataclass(frozen=True, repr=False)
+class Drawing:
+    """A chart, which notebooks show."""
+
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
 class Results:
     """What a comparison gave: its records, and models by task as a table."""
 
@@ -45,6 +56,15 @@ class Results:
     def frame(self) -> Any:
         """One row for each run, as a data frame of polars, or of pandas if polars is not installed."""
         return frame(run_rows(self.records))
+
+    def chart(self) -> Drawing:
+        """Right sequences by length, in the settings that validation chose."""
+        from assay.report.figures import by_length, draw
+
+        chart = by_length(self.collection.chosen, {})
+        if chart is None:
+            raise BadInput("there is nothing to draw: no run has a score by length")
+        return Drawing(draw(chart)[0])
 
     def save(self, folder: Path | str) -> list[Path]:
         """Write the page, with CSV and LaTeX beside it; returns the files."""
