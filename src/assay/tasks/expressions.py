@@ -1,4 +1,4 @@
-"""Arithmetic with brackets: a stack of pending operands, and derivations from the grammar."""
+"""Arithmetic with brackets: its oracle and its sampler are machines with a stack."""
 
 from __future__ import annotations
 
@@ -116,28 +116,30 @@ class BracketArithmetic(Task):
     # -- the sampler ---------------------------------------------------------------------------------------------------
 
     def draw(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int) -> Int[Tensor, "rows time"]:
-        """All phrases of all rows at once, from the outside to the inside."""
+        """From the left: a stack holds what is to come, tokens as negative numbers and phrases as their sizes.
+
+        All shapes are fixed, so that a CUDA graph can hold it.
+        """
         n, minus, opening = self.n, self.n + 2, self.n + 1 + len(self.operators)
-        tokens = lengths.new_zeros(len(lengths), width)
-        row, start, size = torch.arange(len(lengths), device=lengths.device), torch.zeros_like(lengths), lengths
-        while len(row):
-            generator = Rng(rng.keys[row]).child(start, size)
-            last = start + size - 1
-            brackets = size > 2
-            tokens[row[brackets], start[brackets]] = opening
-            tokens[row[brackets], last[brackets]] = opening + 1
-            small = size <= 4
-            digit_at = (last - brackets.long())[small]
-            tokens[row[small], digit_at] = 1 + generator.child("digit").integers(1, n)[small, 0]
-            signed = small & (size % 2 == 0)
-            tokens[row[signed], (start + brackets.long())[signed]] = minus
-            left = 1 + generator.child("left").integers(1, (size - 4).clamp(min=1)[:, None])[:, 0]
-            operator = n + 1 + generator.child("operator").integers(1, len(self.operators))[:, 0]
-            row, start, size, left, operator = (x[~small] for x in (row, start, size, left, operator))
-            tokens[row, start + 1 + left] = operator
-            row = row.repeat(2)
-            start, size = torch.cat([start + 1, start + 2 + left]), torch.cat([left, size - 3 - left])
-        return tokens
+        digits = 1 + rng.child("digit").integers(width, n).T.contiguous()
+        operators = n + 1 + rng.child("operator").integers(width, len(self.operators)).T.contiguous()
+        places = rng.child("left").uniform(width).T.contiguous()
+        pending = lengths.new_full((len(lengths), width + 5), -1)  # at 0 a token, which stays at the bottom
+        pending[:, 1] = lengths
+        top, slots = torch.ones_like(lengths), torch.arange(4, device=lengths.device)
+        closing, tokens = torch.full_like(lengths, -opening - 1), []
+        for digit, operator, place in zip(digits, operators, places, strict=True):
+            size = pending.gather(1, top[:, None])[:, 0]
+            first = torch.where(size == 1, digit, torch.where(size == 2, minus, opening))
+            tokens.append(torch.where(size < 0, -size, first))
+            # -d, (phrase), or (left operator right); what comes first is on top, and what is above that is never read.
+            left = 1 + (place * (size - 4)).long()
+            inside = torch.where(size > 4, size - 3 - left, size - 2)
+            rest = torch.stack([torch.where(size == 2, 1, closing), inside, -operator, left], dim=1)
+            pending.scatter_(1, top[:, None] + slots, rest)
+            more = (size > 1).long() + (size > 2).long() + 2 * (size > 4).long()
+            top = (top - 1 + more).clamp_(min=0)
+        return torch.stack(tokens, dim=1)
 
     @cached_property
     def _log_counts(self) -> list[float]:
