@@ -65,7 +65,7 @@ def convolved(weight: Tensor, z: Array) -> Array:
 def slstm(layer: Layer, x: Array) -> Array:
     """With the stabiliser m: i = exp(i~ - m'), f = exp(log sigmoid(f~) + m - m'), m' = max(i~, log sigmoid(f~) + m)."""
     before_gates = convolved(layer.conv_weight, x) if layer.window else x
-    gates, values, y = through(layer.gates, before_gates), through(layer.values, x), np.zeros_like(x)
+    gates, values, y = through(layer.gate_inputs, before_gates), through(layer.value_inputs, x), np.zeros_like(x)
     for head in range(HEADS):
         R, h, c, n, m = array(layer.R)[0, head], *np.zeros((4, SIZE))
         for t in range(TIME):
@@ -93,7 +93,7 @@ def test_slstm(options: dict[str, Any]):
 
 def test_slstm_starts_with_gates_that_keep():
     layer = Slstm(heads=4).build(256, Rng.seeded(0))
-    forget = layer.gates.bias.detach().view(4, 2, 64)[:, 1]
+    forget = layer.gate_inputs.bias.detach().view(4, 2, 64)[:, 1]
     assert 3 <= float(forget.min()) < 3.1
     assert 5.9 < float(forget.max()) <= 6
 

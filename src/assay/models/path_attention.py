@@ -14,6 +14,7 @@ from assay.models.attention import queries_keys_values
 from assay.models.causal import State
 from assay.models.features import features
 from assay.models.mixer import HeadedMixer, MixerLayer, join_heads, split_heads
+from assay.ops.chunked import CHUNK
 from assay.rng import Rng
 
 
@@ -48,13 +49,16 @@ class PathAttentionLayer(MixerLayer):
         return k, v, self.zeros(batch, self.heads * self.dim, max(0, self.window - 1))
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
-        past_k, past_v, past = state
-        q, k, v = queries_keys_values(self.project(x), self.heads)
-        k, v = torch.cat([past_k, k], dim=2), torch.cat([past_v, v], dim=2)
+        k, v, past = state
         w, past = self._normals(x, past, backend)
         beta = 2 * self.beta(x).sigmoid().transpose(1, 2)
-        scores, k = path_scores(q, k, w, beta)
-        return self.out(join_heads(scores.softmax(-1) @ v)), (k, v, past)
+        length, outputs = 1 if backend == "reference" else CHUNK, []
+        parts = (z.split(length, dim=2) for z in (*queries_keys_values(self.project(x), self.heads), w, beta))
+        for q_c, k_c, v_c, w_c, beta_c in zip(*parts, strict=True):
+            v = torch.cat([v, v_c], dim=2)
+            scores, k = path_scores(q_c, torch.cat([k, k_c], dim=2), w_c, beta_c)
+            outputs.append(scores.softmax(-1) @ v)
+        return self.out(join_heads(torch.cat(outputs, dim=2))), (k, v, past)
 
     def _normals(self, x: Tensor, past: Tensor, backend: ops.Backend) -> tuple[Tensor, Tensor]:
         """w of every head, and the last inputs of the convolution."""

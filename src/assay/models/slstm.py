@@ -42,10 +42,10 @@ class SlstmLayer(MixerLayer):
     def __init__(self, description: Slstm, width: int, rng: Rng) -> None:
         super().__init__()
         self.heads, self.dim, self.window = description.heads, width // description.heads, description.convolution
-        self.gates = initial.linear(rng.child("gates"), width, 2 * width)  # i and f of each head
-        self.values = initial.linear(rng.child("values"), width, 2 * width)  # z and o
+        self.gate_inputs = initial.linear(rng.child("gates"), width, 2 * width)  # i and f of each head
+        self.value_inputs = initial.linear(rng.child("values"), width, 2 * width)  # z and o
         with torch.no_grad():
-            by_gate = self.gates.bias.view(self.heads, 2, self.dim)
+            by_gate = self.gate_inputs.bias.view(self.heads, 2, self.dim)
             by_gate[:, 1] = 3 + 3 * rng.child("forget").uniform(width).view(self.heads, self.dim)
         self.R = initial.uniform(rng.child("R"), 1, self.heads, 4 * self.dim, self.dim, bound=self.dim**-0.5)
         if self.window:
@@ -65,7 +65,10 @@ class SlstmLayer(MixerLayer):
             weights = self.conv_weight[None, None], x.new_zeros(1, 1, x.shape[-1])
             convolved, past = ops.causal_convolution(x[:, None], *weights, past[:, None], backend=backend)
             convolved, past = convolved[:, 0], past[:, 0]
-        a = torch.cat([split_heads(self.gates(convolved), self.heads), split_heads(self.values(x), self.heads)], dim=-1)
+        a = torch.cat(
+            [split_heads(self.gate_inputs(convolved), self.heads), split_heads(self.value_inputs(x), self.heads)],
+            dim=-1,
+        )
         h, cell = ops.slstm(a, self.R, tuple(cell), backend=backend)
         return join_heads(self._normed(h)), (*cell, past) if self.window else cell
 
