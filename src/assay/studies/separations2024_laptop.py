@@ -72,15 +72,14 @@ def _parts() -> Iterable[tuple[str, Block]]:
         yield "dyck", block(DYCK, (24,), "transformer", (32,), layers, 2 * STEPS)
     yield "dyck", block(DYCK, (24,), "lstm", (32,))
     yield "dyck", block(DYCK, (24,), "mamba", (16,))
-    yield "copy", block(COPY, (20,), "transformer", (32,), steps=2_000)
-    yield "copy", block(COPY, (20,), "transformer", (32,), layers=2, steps=2_000)
-    yield "copy", block(COPY, (20,), "lstm", (64,), steps=2_000)
-    yield "copy", block(COPY, (20,), "mamba", (16,), steps=2_000)
-    yield "recall", block(RECALL, (8,), "transformer", (32,))
-    yield "recall", block(RECALL, (8,), "transformer", (32,), layers=2)
+    for layers in (1, 2):
+        yield "copy", block(COPY, (32,), "transformer", (32,), layers, 2_000)
+    yield "copy", block(COPY, (32,), "lstm", (64,))
+    yield "copy", block(COPY, (32,), "mamba", (16,))
+    for layers in (1, 2):
+        yield "recall", block(RECALL, (8,), "transformer", (32,), layers)
     yield "recall", block(RECALL, (8,), "lstm", (64,))
     yield "recall", block(RECALL, (8,), "mamba", (16,))
-
     for weighting in WEIGHTINGS:
         softmax = block(LOOKUP, (16,), "transformer", (32,))
         yield "weightings", replace(softmax, change=weighting, options={"weighting": weighting})
