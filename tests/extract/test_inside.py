@@ -57,9 +57,9 @@ def test_decoders_find_what_a_machine_keeps_and_nothing_else(monkeypatch: pytest
     for keeps in (0, 2):
         use = state_use(memory(keeps), TASK, N, "float32", rng)
         assert use["input_bits"] == 6
-        assert use["linear"] == pytest.approx(2 * keeps, abs=0.1)
-        assert use["nonlinear"] == pytest.approx(2 * keeps, abs=0.1)
-        assert use["linear_by_position"] == pytest.approx([2] * keeps + [0] * (N - keeps), abs=0.05)
+        assert use["linear"] == pytest.approx(2 * keeps, abs=0.2)
+        assert use["nonlinear"] == pytest.approx(2 * keeps, abs=0.2)
+        assert use["linear_by_position"] == pytest.approx([2] * keeps + [0] * (N - keeps), abs=0.1)
         assert use["accuracy"] == pytest.approx(0.25, abs=0.05), "it keeps what it cannot look up"
         assert use["needed"] < 0.3
 
@@ -68,7 +68,7 @@ def test_only_the_nonlinear_decoder_finds_a_sum():
     """Two bits are kept as their sum modulo 2 and one of them times that: no linear map finds the other."""
     bits = Rng.seeded(0, "bits").rows(4096).integers(2, 2)
     states = torch.stack([bits[:, 0] ^ bits[:, 1], bits[:, 0]], 1).float() * 2 - 1
-    linear, nonlinear = (decoded_bits(states, bits[:, 1:], 2, hidden, Rng.seeded(0)) for hidden in (0, 32))
+    linear, nonlinear = decoded_bits(states, bits[:, 1:], 2, Rng.seeded(0))
     assert linear[0] == pytest.approx(0, abs=0.02)
     assert nonlinear[0] == pytest.approx(1, abs=0.02)
 

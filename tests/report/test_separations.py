@@ -102,7 +102,11 @@ def test_bounds_and_explicit_weights_are_those_of_assay_size(lengths: Lengths):
     assert bounds_of(at["lstm"], 32).least == 2, "4 numbers of 32 bits, 2 of each channel"
     assert bounds_of(at[ONE], 32)[1:] == (4 + 4, "lookup-quadratic")
     dyck = lengths.at(TWO, "bounded-dyck", 32)[0].records[0]
-    assert bounds_of(dyck, 32) == (None, 12, "dyck-two-layers")
+    balanced = dyck.model_copy(
+        update={"spec": dyck.spec | {"task": dyck.spec["task"] | {"negatives": "count-balanced"}}}
+    )
+    for record in (dyck, balanced):
+        assert bounds_of(record, 32) == (None, 12, "dyck-two-layers")
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from assay.theory.bounds.information import Need, best_accuracy, one_layer, two_
 from assay.theory.bounds.sizes import Built, Recipe, constructions, needed
 
 PRECISION = 32  # bits of a number that is not rounded
+SAMPLING = {"negatives"}  # options of tasks that say which inputs are drawn, and change no right answer
 STEPS = 60  # points of a drawn curve
 
 
@@ -68,7 +69,8 @@ class TaskBounds:
 
 def task_bounds(record: Record, length: int) -> TaskBounds:
     """The bounds for the task of a record at length N."""
-    return _task_bounds(canonical(record.spec["task"]), length)
+    task = {name: value for name, value in record.spec["task"].items() if name not in SAMPLING}
+    return _task_bounds(canonical(task), length)
 
 
 @lru_cache(maxsize=256)

@@ -28,7 +28,7 @@ WORK, NUMBERS = 2e11, 1 << 28  # at most so many multiplications for all states,
 DECODED = 8  # positions
 WIDE, COMPONENTS, HIDDEN = 2048, 512, 256
 STEPS, BATCH, EVERY = 400, 512, 20
-RATE, DECAY = 2e-2, 1e-3  # the rate falls to 0 in a straight line
+RATE, SLOWER, DECAY = 2e-2, 3e-3, 1e-1  # rates fall to 0 in a straight line; the slower one is that of the relus
 CHUNK = 1 << 21  # numbers of the states of one pass
 
 
@@ -61,10 +61,7 @@ def state_use(model: Model, task: IndexLookup, length: int, numbers: str, rng: R
     right = accuracy(model, task, prefixes[count * 7 // 8 :], rng.child("queries"))
     positions = strata(length, DECODED)
     symbols = prefixes[:, positions] - 1
-    found = {
-        name: decoded_bits(states, symbols, task.alphabet, hidden, rng.child(name))
-        for name, hidden in (("linear", 0), ("nonlinear", HIDDEN))
-    }
+    linear, both = decoded_bits(states, symbols, task.alphabet, rng.child("decoders"))
     use: dict[str, Any] = {
         "strings": count,
         "accuracy": round(right, 4),
@@ -72,7 +69,7 @@ def state_use(model: Model, task: IndexLookup, length: int, numbers: str, rng: R
         "input_bits": round(length * math.log2(task.alphabet), 1),
         "positions": [p + 1 for p in positions],
     }
-    for name, bits in found.items():
+    for name, bits in (("linear", linear), ("nonlinear", both)):
         use[name] = round(max(0.0, sum(bits) * length / len(positions)), 1)
         use[f"{name}_by_position"] = [round(x, 3) for x in bits]
     return use | (counts(states, numbers) if numbers != "float32" else {})
@@ -131,40 +128,49 @@ def _strings(model: Model, length: int) -> int:
 
 
 def decoded_bits(
-    states: Float[Tensor, "strings floats"],
-    symbols: Int[Tensor, "strings positions"],
-    alphabet: int,
-    hidden: int,
-    rng: Rng,
-) -> list[float]:
-    """For each position, log2 |S| minus the cross-entropy in bits of a decoder, on strings it was not trained on.
+    states: Float[Tensor, "strings floats"], symbols: Int[Tensor, "strings positions"], alphabet: int, rng: Rng
+) -> tuple[list[float], list[float]]:
+    """For each position, log2 |S| minus the cross-entropy in bits on strings that were not trained on: of two decoders.
 
-    It is linear, or has one layer of `hidden` relus, and reads the largest principal components of the states. It stops
-    where strings kept for this purpose say; a decoder that was not trained at all says nothing, and has 0 bits.
+    Both read the largest principal components of the states. One is linear; the other begins as this one, and has relus
+    beside. They stop where strings kept for this purpose say. One that was not trained at all has 0 bits.
     """
     count = len(states)
     parts = Parts(slice(0, count * 3 // 4), slice(count * 3 // 4, count * 7 // 8), slice(count * 7 // 8, count))
     x = components(states, parts.training)
+    nothing = [0.0] * symbols.shape[1]
     if not x.shape[1]:  # all states are equal
-        return [0.0] * symbols.shape[1]
-    decoder = _decoder(x.shape[1], symbols.shape[1] * alphabet, hidden, rng)
-    optimizer = torch.optim.AdamW(decoder.parameters(), lr=RATE, weight_decay=DECAY)
+        return nothing, nothing
+    decoder = Decoder(x.shape[1], symbols.shape[1] * alphabet, rng)
+    data = x, symbols, parts, alphabet
+    linear = _trained(decoder, [decoder.bias, decoder.direct], RATE, data, rng.child("linear"))
+    both = _trained(decoder, list(decoder.parameters()), SLOWER, data, rng.child("both"))
+    return linear, both
+
+
+def _trained(
+    decoder: Decoder, parameters: list[nn.Parameter], rate: float, data: tuple[Tensor, Tensor, Parts, int], rng: Rng
+) -> list[float]:
+    """Train some parameters, leave the decoder in its best state by validation, and return its bits by position."""
+    x, symbols, parts, alphabet = data
+    optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=DECAY)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
-    order = rng.child("order")
-    best, bits = -math.inf, [0.0] * symbols.shape[1]
+    best, kept = -math.inf, decoder.state_dict()
     for step in range(STEPS + 1):
         if step % EVERY == 0:
             with torch.no_grad():
                 now = float(_bits(decoder, x[parts.validation], symbols[parts.validation], alphabet).sum())
-                if now > best:
-                    best = now
-                    bits = _bits(decoder, x[parts.testing], symbols[parts.testing], alphabet).tolist()
-        rows = order.child(step).integers(BATCH, parts.training.stop)
+            if now > best:
+                best, kept = now, {name: value.clone() for name, value in decoder.state_dict().items()}
+        rows = rng.child(step).integers(BATCH, parts.training.stop)
         loss = -_bits(decoder, x[rows], symbols[rows], alphabet).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
+    decoder.load_state_dict(kept)
+    with torch.no_grad():
+        bits: list[float] = _bits(decoder, x[parts.testing], symbols[parts.testing], alphabet).tolist()
     return bits
 
 
@@ -185,18 +191,19 @@ def components(states: Float[Tensor, "strings floats"], training: slice) -> Floa
     return scaled.float()
 
 
-def _decoder(inputs: int, outputs: int, hidden: int, rng: Rng) -> nn.Module:
-    """Its last layer begins at 0, so that every symbol is equally likely."""
-    last = nn.Linear(hidden or inputs, outputs)
-    nn.init.zeros_(last.weight)
-    nn.init.zeros_(last.bias)
-    if not hidden:
-        return last
-    first = nn.Linear(inputs, hidden)
-    with torch.no_grad():
-        first.weight.copy_(rng.child("hidden").rows(hidden).normal(inputs) / max(1, inputs) ** 0.5)
-        first.bias.zero_()
-    return nn.Sequential(first, nn.ReLU(), last)
+class Decoder(nn.Module):
+    """A linear map, and relus whose outputs are added. It begins at 0: every symbol is equally likely."""
+
+    def __init__(self, inputs: int, outputs: int, rng: Rng) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(outputs))
+        self.direct = nn.Parameter(torch.zeros(outputs, inputs))
+        self.first = nn.Parameter(rng.child("hidden").rows(HIDDEN).normal(inputs) / inputs**0.5)
+        self.second = nn.Parameter(torch.zeros(outputs, HIDDEN))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.linear(x, self.direct, self.bias)
+        return y + nn.functional.linear(nn.functional.linear(x, self.first).relu(), self.second)
 
 
 def _bits(decoder: nn.Module, x: Tensor, symbols: Int[Tensor, "strings positions"], alphabet: int) -> Tensor:

@@ -166,7 +166,7 @@ def _largest(
     reliably = f"; {seeds.learned} of {seeds.seeds} seeds of the chosen setting solve this length" if pair.seeds else ""
     needed = task_bounds(best.cell.records[0], n).bits
     room = (
-        f"A state must have {needed:,} bits for this: there is room for them, but training does not find how to use it."
+        f"A state must have {needed:,} bits for this: there is room for them, and yet these runs do not learn it."
         if needed and best.bits >= needed and best.accuracy < LEARNED
         else f"No machine with so few bits can be right in more than {percent(best.ceiling)} %."
         if best.ceiling < 1
