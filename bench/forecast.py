@@ -20,7 +20,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.spec import RunSpec
 from assay.studies import Study, study_named
 from assay.tasks.task import Bin

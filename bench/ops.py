@@ -36,7 +36,7 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 from torch import Tensor
 
-from assay.description import in_one_line
+from assay.errors import in_one_line
 from assay.lab.provenance import provenance
 from assay.ops import OPERATORS, backend_for
 from cases import Case, quick, usual

@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 from rich.table import Table
 
-from assay.description import in_one_line
+from assay.errors import in_one_line
 from assay.lab.memory import Forecast
 from assay.lab.numerics import numerics
 from assay.lab.population import Population, build_population

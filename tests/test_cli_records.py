@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from assay.analysis.subjects import read_study
 from assay.cli import app
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.device import parse_device
 from assay.lab.execute import execute
 from assay.lab.weights import load_model, serialize

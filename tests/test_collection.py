@@ -18,7 +18,7 @@ import assay
 from assay import api
 from assay.analysis.collection import Collection, collect, comparable, run_rows, task_names
 from assay.analysis.subjects import read_subject
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.record import Record
 from assay.report import figures, write_page
 from assay.report.collection_page import matrix, table_tex

@@ -11,7 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 import assay.tasks
-from assay.description import BadInput, Description, canonical, digest, suggestion
+from assay.description import Description, canonical, digest
+from assay.errors import BadInput, suggestion
 from assay.registry import Entry, Registry, import_path
 from assay.tasks import TASKS, example_task, read_task, task_class
 

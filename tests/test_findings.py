@@ -6,7 +6,7 @@ import pytest
 
 from assay.analysis.findings import judge
 from assay.analysis.settings import chosen, learned_at, learned_up_to, perfect_up_to, settings
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.findings import Expectation, Finding, Outcome
 from assay.record import Point, Record, Score
 from assay.spec import run_spec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.record import Record, Verdict
 from assay.spec import run_spec
 from assay.store import Store

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lines import Lazy, read_lines, write_lines
 from assay.record import LengthScore, Point, Record, Score
 from assay.spec import run_spec

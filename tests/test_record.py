@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.record import LengthScore, Point, Record, Score, Verdict
 from assay.spec import run_spec
 from assay.store import Store

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from assay.description import BadInput, digest
+from assay.description import digest
+from assay.errors import BadInput
 from assay.spec import RunSpec, run_spec
 from assay.tasks.regular import Parity
 

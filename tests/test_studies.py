@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.studies import irie2023_runs, study_named
 
 HEAD = """

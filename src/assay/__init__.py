@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from assay.api import Results, compare, load, prove, size
     from assay.cards.making import card
-    from assay.description import BadInput
+    from assay.errors import BadInput
     from assay.lab import run
     from assay.lab.weights import load_model
     from assay.models import named_model

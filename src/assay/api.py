@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.analysis.collection import Collection, comparable, run_rows
 from assay.analysis.subjects import StudyRecords, is_store, read_study
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.skeleton import Architecture, Foreign
 from assay.record import Record
 from assay.report import write_page

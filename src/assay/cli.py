@@ -17,7 +17,7 @@ from assay.cli_runs import compare, run, study
 from assay.cli_show import list_, show
 from assay.cli_stores import merge, status, work
 from assay.cli_theory import measure_theory, prove, size
-from assay.description import BadInput
+from assay.errors import BadInput
 
 app = typer.Typer(
     name="assay",

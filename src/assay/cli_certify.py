@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli_options import STORE, AsJson, OnDevice, print_json, settings
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 
 if TYPE_CHECKING:
     from assay.certify.result import Result

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay.cli_options import settings
-from assay.description import BadInput, Description
+from assay.errors import BadInput
 from assay.models.options import OPTIONS as MODEL_OPTIONS
 from assay.models.registry import MODELS
 from assay.registry import import_path
@@ -18,6 +18,7 @@ from assay.theory.registry import CLAIMS
 from assay.theory.registry import OPTIONS as CLAIM_OPTIONS
 
 if TYPE_CHECKING:
+    from assay.description import Description
     from assay.tasks.algebra import Algebra
     from assay.tasks.task import Bin, Task
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from assay.cli_options import STORE, AsJson, command_line, print_json
-from assay.description import BadInput
+from assay.errors import BadInput
 
 
 def extract(

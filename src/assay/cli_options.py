@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 
 STORE = Path("assay-store")
 OnDevice = Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu or cuda.")]

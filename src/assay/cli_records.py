@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli_options import STORE, AsJson, Beside, OnDevice, print_json
-from assay.description import BadInput
+from assay.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.analysis.repeat import Repetition

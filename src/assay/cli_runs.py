@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli_options import STORE, AsJson, Beside, OnDevice, command_line, print_json, settings
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.studies import study_named
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 
 from assay.cli_describe import PARTS, Described, describe
 from assay.cli_options import AsJson, print_json
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.models.registry import MODELS
 from assay.registry import Entry
 from assay.studies import STUDIES

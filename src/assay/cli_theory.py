@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli_options import AsJson, options, print_json, settings
-from assay.description import BadInput
-from assay.store import write_synced
+from assay.errors import BadInput
 from assay.tasks import named_task
 from assay.theory.registry import CLAIMS, named_claim
 
@@ -168,6 +167,7 @@ def measure_theory(
     from assay.analysis.subjects import read_theory_record
     from assay.lab.device import CORES, parse_device
     from assay.lab.provenance import provenance
+    from assay.store import write_synced
     from assay.terminal import console
     from assay.theory import measurements
 

@@ -1,8 +1,7 @@
-"""Frozen, validated descriptions of tasks, models and runs; and `BadInput`, the error for a user's mistake."""
+"""Frozen, validated descriptions of tasks, models and runs."""
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterable
@@ -10,34 +9,9 @@ from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
+from assay.errors import BadInput, suggestion
+
 CONTAINERS = (list, tuple, dict)
-
-
-class BadInput(ValueError):
-    """A mistake of the user: the message is one line that says what is wrong and what would be right."""
-
-
-def in_one_line(error: BaseException) -> str:
-    """The first line of an error, with the name of its class unless it is a user's mistake.
-
-    >>> in_one_line(RuntimeError("no such luck\\nand more"))
-    'RuntimeError: no such luck'
-    """
-    return (str(error) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}").splitlines()[0]
-
-
-def suggestion(name: str, valid: Iterable[str]) -> str:
-    """
-    >>> suggestion("partiy", ["parity", "dyck-1"])
-    "; did you mean 'parity'?"
-    >>> suggestion("zzz", ["parity", "dyck-1"])
-    '; choose from: dyck-1, parity'
-    """
-    valid = sorted(valid)
-    if not valid:
-        return "; it has none"
-    close = difflib.get_close_matches(name.lower(), valid, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; choose from: {', '.join(valid)}"
 
 
 class Description(BaseModel):

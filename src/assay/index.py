@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lines import read_lines
 from assay.record import Record
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeVar, overload
 
 from pydantic import TypeAdapter, ValidationError
 
-from assay.description import BadInput, explanation, with_tuples
+from assay.description import explanation, with_tuples
+from assay.errors import BadInput
 from assay.record import LengthScore, Part, Point, Record
 
 Item = TypeVar("Item", bound=Part)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 
 
 class Format(ABC):

@@ -8,7 +8,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 
 
 @dataclass(frozen=True)

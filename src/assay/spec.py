@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
-from assay.description import BadInput, Description, canonical, digest_of_text
+from assay.description import Description, canonical, digest_of_text
+from assay.errors import BadInput
 from assay.models import named_model, read_model
 from assay.models.skeleton import Architecture
 from assay.tasks import named_task, read_task

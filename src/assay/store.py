@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.index import Entry, SegmentReader, cut_short, entry_of, index_line, index_path, indexed_bytes
 from assay.lines import read_lines, write_lines
 from assay.record import Record

@@ -21,7 +21,8 @@ from assay.cards.page import render
 from assay.cards.subject import subject_of
 from assay.cards.verdicts import sentences
 from assay.cli import app
-from assay.description import BadInput, digest
+from assay.description import digest
+from assay.errors import BadInput
 from assay.lab.execute import execute
 from assay.models import named_model, read_model
 from assay.models.foreign import ForeignLayer, InSkeleton

@@ -22,7 +22,7 @@ from assay.certify.search import Limits
 from assay.certify.statement import problem_of, same_automaton
 from assay.certify.table import table_of
 from assay.cli import app
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.weights import load_model, serialize
 from assay.models import named_model
 from assay.models.skeleton import Architecture, Foreign

@@ -14,7 +14,7 @@ from assay.certify.machine import StateMachine, wrong
 from assay.certify.methods import by_closure, by_exhaustion, by_lassos, by_linear, certify
 from assay.certify.search import Limits, PairSet, search
 from assay.certify.table import LEFT_OUT, table_of
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import named_model
 from assay.rng import Rng
 from assay.tasks import named_task

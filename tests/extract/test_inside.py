@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from assay.analysis.inspections import read_inspection
 from assay.cli import app
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.extract.attention_focus import focus
 from assay.extract.state_use import components, counts, decoded_bits, final_states, must_carry, state_use
 from assay.models.linear_attention import LinearAttention, LinearAttentionLayer

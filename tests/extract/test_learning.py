@@ -8,7 +8,7 @@ from aalpy.automata import MealyMachine, MealyState
 from aalpy.learning_algs import run_Lstar
 from hypothesis import example, given
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.extract.learning import learn_automaton
 from assay.extract.machines import difference
 from assay.extract.network import Network

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.extract.graphs import graph_of, programs_graph
 from assay.extract.learning import learn_automaton
 from assay.extract.page import own_task, run_command

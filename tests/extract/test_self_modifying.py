@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.extract.clustering import deterministic, linked, merged, programs_of
 from assay.extract.machines import difference, table
 from assay.extract.questions import Questions

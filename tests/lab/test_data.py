@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.data import TrainingData, held_out
 from assay.lab.splits import TEST, VALIDATE, content_hash, part_of
 from assay.spec import RunSpec, run_spec

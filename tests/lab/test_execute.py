@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import assay
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.device import parse_device
 from assay.lab.execute import execute
 from assay.lab.provenance import commit

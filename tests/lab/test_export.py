@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.data import held_out
 from assay.lab.export import write_data
 from assay.lab.splits import VALIDATE, part_of

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import assay
 from assay.cli import app
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab import execute as execution
 from assay.lab.execute import execute
 from assay.lab.integrity import Outputs, examine, examine_untrained, relative_change

@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from assay.cli import app
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.execute import execute
 from assay.lab.merging import merge
 from assay.lab.weights import load_model, pack_weights

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab import evaluate as evaluation
 from assay.lab.data import held_out
 from assay.lab.evaluate import evaluate

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.engines import ray_cluster, ray_connection, ray_worker
 from assay.lab.engines.engine import Event

@@ -11,7 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto.wandb_internal_pb2 import Record as WandbRecord
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab import run_logs
 from assay.lab.engines.engine import Event
 from assay.lab.run_logs import check_targets, curve, logged

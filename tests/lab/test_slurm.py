@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.engines import slurm_queue, slurm_schedulers
 from assay.lab.engines.launchers import Failure
 from assay.lab.engines.slurm_queue import SlurmQueue, sbatch_options

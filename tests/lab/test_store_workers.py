@@ -14,7 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 from assay.cli import app
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.carry_out import carry_out, local_engine
 from assay.lab.engines import choice
 from assay.lab.engines.choice import RunOptions, shared_plan, store_plan_and_engine, worker_command

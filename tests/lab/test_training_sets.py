@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.data import Split, TrainingData, held_out, held_out_shape
 from assay.lab.execute import execute
 from assay.lab.memory import Forecast

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.evaluate import evaluate
 from assay.lab.execute import execute_group

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from assay import load_model
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.carry_out import carry_out, local_engine
 from assay.lab.evaluate import evaluate, logits_of
 from assay.lab.execute import execute

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import MIXERS, MODELS, named_model, read_model
 from assay.models.skeleton import Foreign, Stack
 from assay.models.zoo import ByConvention

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import named_model
 from assay.models.gated_delta import ChannelDelta, GatedDelta
 from assay.models.gated_linear import GatedLinearAttention, Hgrn2

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import MIXERS, MODELS, named_model
 from assay.models.causal import state_bits
 from assay.models.positions import Sinusoidal, rotate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import named_model
 from assay.numbers import read_format
 from assay.rng import Rng

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from assay import ops
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.ops import dispatch
 from assay.ops.dispatch import KERNELS
 from assay.ops.operator import Operator

@@ -16,7 +16,7 @@ from torch.func import vmap
 from torch.utils import deterministic
 
 from assay import ops
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.ops.dispatch import KERNELS
 from assay.ops.fusions import FEATURES, IGNORE
 from assay.tasks import task

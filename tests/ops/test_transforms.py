@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, stack_module_state, vmap
 
 from assay import ops
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import MIXERS
 from assay.ops.dispatch import KERNELS, OPERATORS
 

@@ -12,7 +12,7 @@ import pytest
 
 from assay.analysis.summary import summarize
 from assay.cli_records import report
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.findings import Comparison, Expectation, Finding, Outcome
 from assay.record import Record
 from assay.report.paper_page import headline

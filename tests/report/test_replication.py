@@ -16,7 +16,7 @@ import pytest
 
 from assay.analysis.subjects import StudyRecords
 from assay.analysis.summary import summarize
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.record import OtherState, Point, ProbeScore, Probing, Record, Score, Verdict
 from assay.report import figures, replication_page, write_page
 from assay.spec import RunSpec

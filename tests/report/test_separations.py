@@ -16,7 +16,7 @@ from assay.analysis.inspections import inspection_file, read_inspection
 from assay.analysis.lengths import Lengths, judge_lengths
 from assay.analysis.subjects import StudyRecords
 from assay.analysis.summary import lengths_of, summarize
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.findings import Expectation, Finding
 from assay.record import Record
 from assay.report import figures, separations_page, separations_tables, write_page

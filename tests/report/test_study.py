@@ -10,7 +10,7 @@ import pytest
 
 from assay.analysis.cells import Cell
 from assay.analysis.summary import StudySummary
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.findings import Expectation, Finding
 from assay.record import LengthScore, Record
 from assay.report.figures import accuracies, by_length

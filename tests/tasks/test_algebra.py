@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.tasks import named_task
 from assay.tasks.algebra import Algebra, algebra_of
 from assay.tasks.groups import even

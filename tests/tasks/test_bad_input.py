@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.tasks import TASKS, named_task
 
 LATIN = (

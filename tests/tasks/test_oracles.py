@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.rng import Rng
 from assay.tasks import TASKS, named_task
 from assay.tasks.equality import EqualityNcp

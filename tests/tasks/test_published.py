@@ -9,7 +9,7 @@ from math import sqrt
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.rng import Rng
 from assay.tasks import TASKS, example_task, named_task
 from assay.tasks.published import size_chances

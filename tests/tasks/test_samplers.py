@@ -8,7 +8,7 @@ from math import inf, log2
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.rng import Rng
 from assay.tasks import example_task, named_task
 from assay.tasks.automaton import RegularTask

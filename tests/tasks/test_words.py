@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.tasks.words import lassos, readable, tokens_of
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.func import grad, vmap
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import attention, named_model
 from assay.models.attention import TRAINED, WEIGHTINGS, Attention, AttentionLayer, Weighting
 from assay.models.skeleton import Model

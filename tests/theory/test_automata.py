@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.skeleton import Model
 from assay.rng import Rng
 from assay.tasks.automaton import Regex

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.causal import Causal
 from assay.models.registry import MODELS
 from assay.rng import Rng

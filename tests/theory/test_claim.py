@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.attention import Attention
 from assay.models.linear_attention import LinearAttention
 from assay.models.skeleton import Stack

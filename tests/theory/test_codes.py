@@ -7,7 +7,7 @@ import doctest
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.rng import Rng
 from assay.theory import codes
 from assay.theory.codes import (

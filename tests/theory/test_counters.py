@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.skeleton import Model
 from assay.theory.claim import compared
 from assay.theory.constructions.counters import AnBnCnCounter, AnBnCounter, Counter, Dyck1Counter, ShuffleCounter

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.causal import Causal
 from assay.models.skeleton import Model
 from assay.rng import Rng

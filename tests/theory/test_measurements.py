@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.theory import measurements
 from assay.theory.bounds.memories import DyckBits
 from assay.theory.measurements import PARTS, Job, Rows, check_names, equality_widths, job_of, measure

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import MIXERS
 from assay.models.causal import Causal
 from assay.models.skeleton import Model

@@ -7,7 +7,7 @@ import doctest
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.linear_attention import LinearAttention
 from assay.models.skeleton import Model, Stack
 from assay.numbers import Fixed

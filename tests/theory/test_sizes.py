@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import pytest
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import MODELS, named_model
 from assay.models.causal import state_bits
 from assay.models.skeleton import Model

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.skeleton import Model
 from assay.rng import Rng
 from assay.tasks.task import Task

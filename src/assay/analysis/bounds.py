@@ -10,7 +10,8 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from assay.analysis.lengths import Lengths, SizedCell, accuracy, scores_within, state_bits
-from assay.description import BadInput, canonical
+from assay.description import canonical
+from assay.errors import BadInput
 from assay.record import Record
 from assay.tasks import read_task
 from assay.tasks.task import Task

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from assay.analysis.cells import Cell, bins, differing_fields
 from assay.analysis.grid import Grid
 from assay.analysis.titles import task_title
-from assay.description import BadInput, canonical, suggestion
+from assay.description import canonical
+from assay.errors import BadInput, suggestion
 from assay.record import Record
 from assay.store import Store
 from assay.studies import RESULTS, STUDIES, study_named

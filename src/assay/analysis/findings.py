@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from assay.analysis.settings import LEARNED, chosen, learned_at, learned_up_to, validation_learned
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.findings import ABOUT_SEEDS, Expectation, Finding
 from assay.record import Record
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from assay.analysis.cells import Cell, cells
 from assay.analysis.settings import validation_rank
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.findings import Comparison
 from assay.record import Record
 

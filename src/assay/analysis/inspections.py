@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assay.description import BadInput
+from assay.errors import BadInput
 
 PARTS = {"study", "command", "attention", "explicit", "states"}
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from assay.analysis.rules import Seeds, chosen_by_validation
 from assay.analysis.settings import LEARNED, settings
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.findings import Expectation, Finding
 from assay.numbers import read_format
 from assay.record import Record, Score

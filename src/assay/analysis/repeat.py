@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.analysis.settings import chosen, learned_up_to
 from assay.analysis.subjects import read_study
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.record import Record
 from assay.studies import Study
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from statistics import mean, median
 
-from assay.description import BadInput, canonical, suggestion
+from assay.description import canonical
+from assay.errors import BadInput, suggestion
 from assay.record import Point, Record
 
 LEARNED = 0.95  # share of right sequences in a bin: papers report accuracies, and call this learned

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from assay.analysis.collection import Collection, collect
 from assay.analysis.summary import StudySummary, summarize
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.record import Record
 from assay.store import Store
 from assay.studies import RESULTS, STUDIES, Study, study_named

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from assay.cards.subject import Subject
-from assay.description import BadInput, in_one_line
+from assay.errors import BadInput, in_one_line
 from assay.lab.evaluate import logits_of
 from assay.lab.integrity import Examiner, is_built_in, relative_change, require_device
 from assay.lab.stacking import build_module, member_losses, trainable

@@ -12,7 +12,7 @@ from assay.cards.cost import measure_costs
 from assay.cards.examination import Examination, examine_subject
 from assay.cards.results import Card
 from assay.cards.subject import subject_of
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.carry_out import carry_out
 from assay.lab.device import parse_device
 from assay.lab.engines.choice import RunOptions, store_plan_and_engine

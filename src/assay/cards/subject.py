@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.analysis.titles import row_title
-from assay.description import BadInput, in_one_line
+from assay.errors import BadInput, in_one_line
 from assay.models import MODELS, named_model
 from assay.models.foreign import ForeignMixer, InSkeleton, output_of, width_argument
 from assay.models.registry import PREFIXES

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from assay.certify.machine import StateMachine, wrong
 from assay.certify.search import Limits, OnStatus, SearchStatus
 from assay.certify.table import TaskTable
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.rng import Rng
 from assay.tasks.words import Lasso
 

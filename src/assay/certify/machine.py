@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.causal import Causal
 from assay.models.skeleton import Model
 from assay.numbers import Fixed, read_format

@@ -15,7 +15,7 @@ from assay.certify.machine import NotCarried, StateMachine, machine_of, wrong
 from assay.certify.result import Result
 from assay.certify.search import Limits, OnStatus, Search, SearchStatus, search
 from assay.certify.table import TaskTable
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.evaluate import answers_of, predict
 from assay.lab.execute import one_thread
 from assay.models.causal import Causal

@@ -15,7 +15,7 @@ from assay.certify.methods import by_exhaustion
 from assay.certify.runs import Candidate
 from assay.certify.search import Limits, OnStatus, SearchStatus
 from assay.certify.table import TaskTable
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.execute import one_thread, tested_record
 from assay.models import read_model
 from assay.models.skeleton import Architecture, Stack, StateChange

@@ -19,7 +19,7 @@ from assay.certify.result import Result
 from assay.certify.seal import unsealed
 from assay.certify.statement import problem_of, require_valid, sentence_of
 from assay.certify.table import TaskTable
-from assay.description import BadInput, in_one_line
+from assay.errors import BadInput, in_one_line
 from assay.lab.execute import one_thread
 from assay.lab.integrity import examine
 from assay.lab.weights import load_model, load_tensors

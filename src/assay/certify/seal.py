@@ -10,7 +10,7 @@ from typing import Any
 from safetensors.torch import load, save
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 
 KIND = "assay certificate"
 NO_DIGEST = "0" * 64  # stands in the digest's place while it is computed

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from assay.certify.machine import PrefixMachine, StateMachine, wrong
 from assay.certify.table import LEFT_OUT, TaskTable
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.rng import Rng, mix
 
 CHUNK = 1 << 13  # pairs that are expanded at once on a CPU; 16 times as many on a GPU

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.weights import load_tensors
 from assay.models import read_model
 from assay.models.skeleton import Model

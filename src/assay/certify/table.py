@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.tasks.automaton import Machine
 from assay.tasks.probes import short_lassos
 from assay.tasks.task import DEAD, IGNORE, Task

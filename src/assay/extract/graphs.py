@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.extract.machines import Word, named, outside_state
 from assay.extract.picture import COLOURS, MOST_SYMBOLS, Graph
 from assay.extract.programs import SelfModifying

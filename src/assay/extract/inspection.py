@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.analysis.inspections import PARTS
 from assay.analysis.lengths import Lengths, SizedCell, accuracy, state_bits
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.extract.attention_focus import focus
 from assay.extract.state_use import state_use
 from assay.findings import Separations

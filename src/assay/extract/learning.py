@@ -14,7 +14,7 @@ from aalpy.learning_algs import run_Lstar
 from jaxtyping import Int
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.extract.learned import Difference, Learned
 from assay.extract.machines import Word, named
 from assay.extract.network import AnswersOf, Limit, Network, OnProgress, shorten_wrong_word

@@ -14,7 +14,7 @@ from typing import Any
 
 from assay.analysis.titles import MODELS as MODEL_TITLES
 from assay.analysis.titles import task_title
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.extract.graphs import graph_of, programs_graph
 from assay.extract.learned import Learned
 from assay.extract.machines import difference, named, outside_state, table

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
-from assay.description import BadInput
+from assay.errors import BadInput
 
 MOST_STATES, MOST_SYMBOLS = 40, 12  # of a picture that can be read
 RADIUS, SPACE = 24.0, 64.0  # of a state, and between two neighbours on the circle

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.extract.machines import Word
 from assay.rng import Rng
 from assay.tasks.automaton import Machine

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.extract.clustering import programs_of
 from assay.extract.machines import Word
 from assay.extract.programs import PARTS, Program, SelfModifying, moore_of

@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 
 NAMES = ("auto", "cpu", "cuda")
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from assay import ops
-from assay.description import BadInput, in_one_line
+from assay.errors import BadInput, in_one_line
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.evaluate import OnProgress, evaluate, first_failing_length, probed_verdict, random_verdict
 from assay.lab.integrity import examine, examine_untrained, is_built_in

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.data import held_out
 from assay.lab.training_sets import training_set
 from assay.spec import RunSpec

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from assay.description import BadInput, in_one_line
+from assay.errors import BadInput, in_one_line
 from assay.lab.data import blank
 from assay.lab.evaluate import CHUNK_PAIRS, logits_of
 from assay.lab.stacking import build_module

@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.checkpoint import Checkpoints
 from assay.store import StoreUnavailable, write_synced
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.data import TrainingData, steps_ahead
 from assay.lab.tracing import PeakMemory, parameter_copies, trace_step
 from assay.models.skeleton import Stack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.weights import as_bytes, tensors_of
 from assay.record import Record
 from assay.store import Store, write_synced

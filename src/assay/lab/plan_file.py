@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from assay.description import BadInput, digest, suggestion
+from assay.description import digest
+from assay.errors import BadInput, suggestion
 from assay.index import Entry
 from assay.lab.plan import Plan
 from assay.lab.provenance import difference, provenance

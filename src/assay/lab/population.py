@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from assay.description import in_one_line
+from assay.errors import in_one_line
 from assay.lab.checkpoint import without_prefix
 from assay.lab.cuda_graphs import GraphedFunction, wait_for_device
 from assay.lab.data import BatchBuffer

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.lab.engines.engine import Event, OnEvent
 from assay.record import Record
 

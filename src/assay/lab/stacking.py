@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from assay import ops
-from assay.description import BadInput, in_one_line
+from assay.errors import BadInput, in_one_line
 from assay.lab.data import blank
 from assay.lab.evaluate import logits_of
 from assay.lab.locks import EXCLUSIVE

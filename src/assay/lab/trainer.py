@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from assay.description import in_one_line
+from assay.errors import in_one_line
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.locks import EXCLUSIVE
 from assay.lab.member import Member, Progress, StopReason

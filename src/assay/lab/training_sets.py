@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.locks import one_at_a_time
 from assay.lab.splits import ROUNDS, VALIDATE, content_hash, has_few_inputs, new_rows, part_of
 from assay.rng import Rng

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.lab.stacking import build_module
 from assay.record import OtherState, Record, Verdict
 from assay.spec import RunSpec

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.index import Entry
 from assay.lab.progress import Progress, progress_of
 from assay.record import Record

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.live.overview import Members, Observer, Overview, shown
 from assay.report.document import STYLE, WEB, document
 from assay.terminal import status_name, status_text

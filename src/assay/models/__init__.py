@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.models.registry import MIXERS, MODELS, PREFIXES
 from assay.registry import import_path
 

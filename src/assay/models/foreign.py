@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from assay.description import BadInput, in_one_line, suggestion
+from assay.errors import BadInput, in_one_line, suggestion
 from assay.models import initial
 from assay.models.causal import State
 from assay.models.dense import Linear

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import initial
 from assay.rng import Rng
 

@@ -12,7 +12,8 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from assay.description import BadInput, Description, suggestion
+from assay.description import Description
+from assay.errors import BadInput, suggestion
 from assay.models import initial
 from assay.models.causal import Causal, State
 from assay.models.dense import LayerNorm

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.models.attention import Attention, TrainedWeighting
 from assay.models.delta_rule import DeltaRule
 from assay.models.diagonal import DiagonalSsm

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.ops.kernel import Kernel
 from assay.ops.operator import Checked, Flag, Operator, TensorMeta, state_dtype
 

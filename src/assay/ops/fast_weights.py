@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.ops import chunked
 from assay.ops.dispatch import Backend, call, define
 from assay.ops.operator import Operator

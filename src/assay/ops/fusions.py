@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.ops.dispatch import FUSIONS, Backend, call, define
 from assay.ops.layers import layer_norm_step
 from assay.ops.operator import Operator

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.library import custom_op
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.ops.operator import Flag, Operator, Tensors
 
 # By the name of a PyTorch operator: allocates what a call returns, without computing it.

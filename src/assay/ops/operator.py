@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.ops.products import per_row
 
 AXES = {"B": "batch", "G": "groups", "H": "heads", "T": "time", "K": "key", "V": "value", "D": "dim"}

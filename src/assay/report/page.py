@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.report import figures
 from assay.report.document import STYLE, compact, contents, document
 

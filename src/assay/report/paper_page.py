@@ -14,7 +14,7 @@ from assay.analysis.findings import judge_grid
 from assay.analysis.grid import Grid, Pair
 from assay.analysis.subjects import StudyRecords
 from assay.analysis.summary import Span, StudySummary
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.findings import ABOUT_SEEDS, Comparison
 from assay.record import Record
 from assay.report import files

@@ -18,7 +18,7 @@ from assay.analysis.settings import LEARNED
 from assay.analysis.subjects import StudyRecords
 from assay.analysis.summary import StudySummary, lengths_of
 from assay.analysis.titles import row_title, variant_title
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.findings import Separations
 from assay.record import Record
 from assay.report import separations_figures, separations_tables

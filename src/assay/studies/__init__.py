@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from assay.description import BadInput, in_one_line, suggestion
+from assay.errors import BadInput, in_one_line, suggestion
 from assay.registry import Entry
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.models import MODELS, named_model
 from assay.spec import RunSpec, run_spec
 from assay.tasks import named_task

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.tasks.automaton import Machine
 from assay.tasks.minimal import minimal
 from assay.tasks.permutation_groups import LARGEST, GroupFacts, facts

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.rng import Rng, mix
 from assay.tasks.task import IGNORE, PAD, Task, columns, on_device, unpadded
 

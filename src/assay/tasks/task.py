@@ -15,7 +15,8 @@ from jaxtyping import Bool, Int, Shaped
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from assay.description import BadInput, Description
+from assay.description import Description
+from assay.errors import BadInput
 from assay.rng import Rng
 from assay.tasks.probes import MOST_SYMBOLS, Probe, probes_of_lassos, rows_of, short_lassos, with_runs
 from assay.tasks.words import Lasso

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
-from assay.description import BadInput
+from assay.errors import BadInput
 
 LONGEST_LOOP = 8  # symbols of a loop that `readable` looks for
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.models.attention import WEIGHTINGS, AttentionLayer, Weighting, softmax
 from assay.rng import Rng
 from assay.theory.claim import Construction, Examined, Machine

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.models.attention import WEIGHTINGS
 from assay.models.skeleton import Model
 from assay.numbers import read_format

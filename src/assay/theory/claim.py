@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.skeleton import Model
 from assay.rng import Rng
 from assay.tasks.task import IGNORE, Task

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.rng import Rng
 
 # Primitive polynomials over GF(2), by degree, as bit masks.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.models.attention import WEIGHTINGS
 from assay.tasks.equality import EqualityRandom
 from assay.theory import attention_variants, precision

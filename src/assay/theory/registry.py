@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from assay.description import BadInput, in_one_line, suggestion
+from assay.errors import BadInput, in_one_line, suggestion
 from assay.registry import Entry, Registry
 
 if TYPE_CHECKING:

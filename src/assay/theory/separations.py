@@ -11,7 +11,7 @@ from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.attention import Attention, AttentionLayer
 from assay.models.causal import state_bits
 from assay.models.linear_attention import LinearAttention

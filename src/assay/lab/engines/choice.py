@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import torch
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.index import Entry
 from assay.lab.carry_out import local_engine
 from assay.lab.checkpoint import INTERVAL

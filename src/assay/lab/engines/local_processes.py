@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.checkpoint import INTERVAL, Checkpoints
 from assay.lab.device import parse_device
 from assay.lab.engines.engine import Event, OnEvent

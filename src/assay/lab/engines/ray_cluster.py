@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.engines.engine import Event, OnEvent
 from assay.lab.engines.ray_connection import RayConnection, import_ray

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.lab.checkpoint import INTERVAL
 from assay.lab.device import CORES
 from assay.lab.plan import GROUPS_ON_GPU

@@ -27,7 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from assay.description import BadInput, in_one_line
+from assay.errors import BadInput, in_one_line
 from assay.lab.checkpoint import Checkpoint, Checkpoints
 from assay.lab.compilers import compilers
 from assay.lab.device import parse_device

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.lab.engines.launchers import SAVE_SECONDS, Failure, failure_of, last_line
 from assay.lab.engines.slurm_job import WorkerJob, exit_code_of, log_of
 from assay.lab.engines.slurm_schedulers import GONE, Local, Scheduler, Slurm

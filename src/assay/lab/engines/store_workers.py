@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.index import Entry
 from assay.lab.engines.engine import Event, OnEvent
 from assay.lab.engines.launchers import Launcher

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.attention import Attention
 from assay.models.skeleton import Model, Norm, Stack
 from assay.rng import Rng

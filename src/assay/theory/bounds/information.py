@@ -10,7 +10,7 @@ import math
 from functools import singledispatch
 from typing import NamedTuple
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.tasks.automaton import RegularTask
 from assay.tasks.counter import EqualCounts
 from assay.tasks.dyck import BoundedDyck, Dyck1, ResetDyck1, Shuffle

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import MODELS, named_model
 from assay.models.causal import State, state_bits
 from assay.models.skeleton import Model

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models import MODELS, named_model
 from assay.models.mixer import Mixer, MixerLayer
 from assay.models.skeleton import Model, Stack

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.tasks.task import IGNORE, PAD, Task
 from assay.theory.bounds.information import bits_for
 from assay.theory.claim import strings

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.rnn import Elman
 from assay.models.skeleton import Model, Stack
 from assay.models.srwm import Srwm

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.delta_rule import DeltaRule
 from assay.models.skeleton import Model, Stack
 from assay.tasks.groups import PermutationGroup, WordProblem

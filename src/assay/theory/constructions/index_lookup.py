@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.attention import Attention
 from assay.models.causal import State
 from assay.models.skeleton import Model, Stack

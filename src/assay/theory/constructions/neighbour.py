@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from assay.description import BadInput, suggestion
+from assay.errors import BadInput, suggestion
 from assay.models.attention import Attention
 from assay.models.skeleton import Model, Stack
 from assay.rng import Rng

@@ -15,7 +15,7 @@ from pydantic import model_validator
 from torch import Tensor
 from torch.nn.functional import pad
 
-from assay.description import BadInput
+from assay.errors import BadInput
 from assay.models.attention import Attention
 from assay.models.skeleton import Model, Stack
 from assay.rng import Rng
