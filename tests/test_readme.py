@@ -1,4 +1,4 @@
-"""The README is true: its commands run, its example runs, its figures come from records, its links lead somewhere."""
+"""The README and the tutorial are true: commands run, examples run, figures come from records, links lead somewhere."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from assay.store import Store
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 BIN = Path(sys.executable).parent
 
 
@@ -24,7 +25,8 @@ def blocks(language: str, page: str = README) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page, flags=re.S)
 
 
-COMMANDS = [line.split("  #")[0].strip() for block in blocks("bash") for line in block.splitlines() if line.strip()]
+SHELL = [block for page in (README, TUTORIAL) for block in blocks("bash", page)]
+COMMANDS = [line.split("  #")[0].strip() for block in SHELL for line in block.splitlines() if line.strip()]
 
 
 def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -49,6 +51,9 @@ def assay(command: str) -> None:
 
 def test_the_commands_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (mixer,) = blocks("python", TUTORIAL)
+    (tmp_path / "mine.py").write_text(mixer)
     commands = [command for command in COMMANDS if not command.startswith("make ")]
     assert len(commands) >= 5
     for command in commands:
@@ -57,6 +62,7 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.Monk
     assert first.model == "lstm"
     scores = [first.score(bin_) for bin_ in ("Bin0", "Bin1")]
     assert all(score and score.sequences == 1 for score in scores)
+    assert "mine:Net" in (tmp_path / "reports" / "comparison" / "table.tex").read_text()
 
 
 def test_the_example_runs(tmp_path: Path):
