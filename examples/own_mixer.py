@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import assay
 
-TASKS: list[str | assay.Task] = ["parity", assay.task("cyclic", n=3), "flip-flop"]
+TASKS = [assay.task("parity"), assay.task("cyclic", n=3), assay.task("flip-flop")]
 LENGTHS = {"Bin0": (2, 16), "Bin1": (17, 32), "Bin2": (33, 64)}  # trained on those of Bin0, tested on all
 
 
@@ -30,8 +30,7 @@ class Rotation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         total = self.angle(x).cumsum(dim=1)
-        y: Tensor = self.out(torch.cat([total.cos(), total.sin()], dim=-1))
-        return y
+        return self.out(torch.cat([total.cos(), total.sin()], dim=-1))
 
 
 class Rotations(nn.Module):
@@ -48,8 +47,7 @@ class Rotations(nn.Module):
         x = self.embedding(tokens)
         for norm, mixer in zip(self.norms, self.mixers, strict=True):
             x = x + mixer(norm(x))
-        logits: Tensor = self.read(x)
-        return logits
+        return self.read(x)
 
 
 def main() -> None:
