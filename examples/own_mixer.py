@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import assay
 
-TASKS = ["parity", assay.task("cyclic", n=3), "flip-flop"]
+TASKS = [assay.task("parity"), assay.task("cyclic", n=3), assay.task("flip-flop")]
 LENGTHS = {"Bin0": (2, 16), "Bin1": (17, 32), "Bin2": (33, 64)}  # trained on those of Bin0, tested on all
 
 
