@@ -239,7 +239,7 @@ def built(description: HeadedMixer) -> Layer:
     return layer
 
 
-@pytest.mark.parametrize(("description", "equations"), LAYERS, ids=str)
+@pytest.mark.parametrize(("description", "equations"), LAYERS, ids=lambda part: getattr(part, "__name__", str(part)))
 def test_equations(description: HeadedMixer, equations: Equations):
     layer, x = built(description), layer_input(WIDTH)
     y, _ = layer(x)
