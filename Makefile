@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STUDIES := quick irie2023 leaks proofs theory quick-rates
+CARDS := transformer linear-transformer delta-net delta-net-signed recurrent-delta srwm lstm gru mamba
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check site bench
@@ -49,7 +50,11 @@ test: check
 reports/%/index.html: .venv/.installed-dev $(wildcard src/assay/results/*)
 	$(BIN)/assay report $*
 
-site: $(STUDIES:%=reports/%/index.html)
+# Cards of the references: from records that come with Assay; what a token costs is measured here.
+reports/cards/%/index.html: .venv/.installed-dev $(wildcard src/assay/results/card-*)
+	$(BIN)/assay card $* --device cpu --out reports/cards/$*
+
+site: $(STUDIES:%=reports/%/index.html) $(CARDS:%=reports/cards/%/index.html)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: .venv/.installed-dev

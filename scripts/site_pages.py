@@ -21,6 +21,7 @@ import assay
 from assay import ops
 
 ROOT = Path(__file__).parent.parent
+CARDS = sorted(ROOT.glob("reports/cards/*/index.html"))
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
 MERMAID = re.compile(r"```mermaid\n.*?```", flags=re.S)
 MARK = re.compile(r"<!-- /?[\w-]+ -->")  # around what scripts write; at the start of a line it would end a paragraph
@@ -30,7 +31,12 @@ FIGURE = ("image/svg+xml", "text/html")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the start page, the reference, interactive pages that `assay report` has written, and files linked to."""
-    for name, text in {"reference/assay.md": public_names(), "reference/ops.md": operators()}.items():
+    generated = {"reference/assay.md": public_names(), "reference/ops.md": operators(), "gallery.md": gallery()}
+    for card in CARDS:
+        for name in ("index.html", "badge.svg"):
+            path = str(card.parent / name)
+            files.append(File.generated(config, f"gallery/{card.parent.name}/{name}", abs_src_path=path))
+    for name, text in generated.items():
         files.append(File.generated(config, name, content=text))
     for page in ROOT.glob("reports/*/index.html"):
         folder = f"pages/{page.parent.name}"
@@ -56,7 +62,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links to files become links to their pages, drawings in Mermaid tables; a study's page names its other form."""
     here = page.file.src_uri
-    if here.startswith("reference/"):
+    if here.startswith(("reference/", "gallery")):
         return markdown
     folder = posixpath.dirname(repository_path(here))
 
@@ -130,6 +136,16 @@ def arrows(drawing: str) -> str:
         targets.setdefault(start, []).append(f"`{end}`")
     rows = (f"| `{start}` | {', '.join(ends)} |" for start, ends in targets.items())
     return "\n".join(["| package | imports |", "|---|---|", *rows])
+
+
+def gallery() -> str:
+    """The page of the cards that `make site` has made."""
+    parts = ["# A gallery of cards\n\nThe reference architectures on the battery of [cards](cards.md) at laptop scale.\n"]
+    for path in CARDS:
+        card, place = json.loads((path.parent / "card.json").read_text()), f"gallery/{path.parent.name}"
+        verdicts = "".join(f"- {sentence.replace('*', chr(92) + '*')}\n" for sentence in card["verdicts"])
+        parts.append(f"## {path.parent.name}\n\n![]({place}/badge.svg) [The card]({place}/index.html)\n\n{verdicts}")
+    return "\n".join(parts if CARDS else [*parts, "None has been made: `make site` makes them."])
 
 
 def public_names() -> str:
