@@ -140,7 +140,9 @@ def arrows(drawing: str) -> str:
 
 def gallery() -> str:
     """The page of the cards that `make site` has made."""
-    parts = ["# A gallery of cards\n\nThe reference architectures on the battery of [cards](cards.md) at laptop scale.\n"]
+    parts = [
+        "# A gallery of cards\n\nThe reference architectures on the battery of [cards](cards.md) at laptop scale.\n"
+    ]
     for path in CARDS:
         card, place = json.loads((path.parent / "card.json").read_text()), f"gallery/{path.parent.name}"
         verdicts = "".join(f"- {sentence.replace('*', chr(92) + '*')}\n" for sentence in card["verdicts"])
