@@ -85,7 +85,7 @@ def as_on_gpu(launched: Callable[[str], None]) -> Iterator[None]:
 
     def backend_for(name: str, backend: str, device: torch.device, size: int = 1, time: int = 1) -> str:
         operator = dispatch._definition(name)
-        if backend == "auto" and "gpu" in operator.kernels and size <= dispatch.HEAD_LIMIT:
+        if backend == "auto" and "gpu" in operator.kernels and size <= operator.head_limit:
             return "gpu"
         return ("chunked" if operator.chunked else "reference") if backend == "auto" else backend
 

@@ -33,7 +33,8 @@ def settings(case: Case, backend: str) -> dict[str, Sizes]:
     """The sizes that a case is drawn with: one thing at a time, with small sizes of all else."""
     batch, groups = BATCH[backend], GROUPS[backend]
     sizes = {f"time={time}": {"time": time, **batch} for time in LENGTHS[backend]}
-    sizes |= {f"size={n}": {"time": 3, **groups, "K": n, "V": n, "D": n} for n in HEAD_SIZES[backend]}
+    heads = [n for n in HEAD_SIZES[backend] if backend == "cpu" or n <= case.operator.head_limit]
+    sizes |= {f"size={n}": {"time": 3, **groups, "K": n, "V": n, "D": n} for n in heads}
     if case in VARIANTS.values() and not ON_GPU:
         longest, largest = LENGTHS[backend][-1], HEAD_SIZES[backend][-1]
         return {name: sizes[name] for name in (f"time={longest}", f"size={largest}")}

@@ -102,10 +102,12 @@ def test_special_cases_of_dplr(case: Case, backend: ops.Backend):
     rates = beta[0][..., None] if beta else torch.ones_like(v[..., :1])
     w = decay[0].expand(len(q), -1)[:, :, None, None].expand(-1, -1, 7, 1) if decay else torch.ones_like(v[..., :1])
     correction = {"a": (-rates * k)[:, :, :, None], "b": k[:, :, :, None]} if beta else {}
-    got = ops.dplr(q, k[:, :, :, None], (rates * v)[:, :, :, None], w, S=W.mT, backend=backend, **correction)
+    inputs = {"q": q, "k": k[:, :, :, None], "v": (rates * v)[:, :, :, None], "w": w, "S": W.mT, **correction}
+    device = "cuda" if backend == "gpu" and torch.cuda.is_available() else "cpu"
+    got = ops.dplr(**{name: x.to(device) for name, x in inputs.items()}, backend=backend)
     o, final = case.run(([q, k, v, *beta], decay, [W]))
-    close(got[0], o)
-    close(got[1].mT, final)
+    close(got[0].cpu(), o)
+    close(got[1].mT.cpu(), final)
 
 
 @with_backends(*BACKENDS, among=["srwm"])

@@ -20,7 +20,6 @@ BACKENDS = get_args(Backend)
 LIBRARIES = {"cpu": "numba", "gpu": "triton"}  # that the kernels of a backend are written with
 INSTALLED = {library: importlib.util.find_spec(library) is not None for library in LIBRARIES.values()}
 LONG = sys.maxsize  # a length from which every kernel is worth its while
-HEAD_LIMIT = 128  # the largest head size of the gpu kernels
 
 OPERATORS: dict[str, Operator] = {}
 FUSIONS: dict[str, Operator] = {}  # what models compute around the recurrences, each in one kernel on a GPU
@@ -112,9 +111,9 @@ def _problem(name: str, backend: str, device: torch.device, size: int) -> str | 
     wanted = "cuda" if backend == "gpu" and not _interpreted() else "cpu"
     if device.type != wanted:
         return f"backend {backend!r} takes {wanted} tensors and these are on {device}; move them or use backend='auto'"
-    if backend == "gpu" and size > HEAD_LIMIT:
+    if backend == "gpu" and size > operator.head_limit:
         return (
-            f"{name}: the gpu kernel takes head sizes from 1 to {HEAD_LIMIT} and this is {size}; "
+            f"{name}: the gpu kernel takes head sizes from 1 to {operator.head_limit} and this is {size}; "
             "use backend='reference'"
         )
     return None

@@ -215,8 +215,8 @@ M2RNN = define(
         outputs={"o": "B H T V", "H": "B H K V"},
         kernels={"cpu": 1, "gpu": 1},
         by_group=("W",),
-        widest={"gpu": 64},  # the matrices of larger heads do not fit on chip
         bounded="KV",
+        head_limit=64,  # float64 matrices of larger heads do not fit on chip
         typical={"f": Tensor.sigmoid, "W": _contracting},
         usual={"H": 4, "K": 16, "V": 16},
     )

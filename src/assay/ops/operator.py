@@ -69,6 +69,7 @@ class Operator:
     shortest: dict[str, int] = field(default_factory=dict)  # the time from which a kernel is faster than other forms
     widest: dict[str, int] = field(default_factory=dict)  # the head size up to which it is
     bounded: str = ""  # the axes that the gpu kernels keep on chip, so that a limit binds them
+    head_limit: int = 128  # the largest size of these axes
     chunked: Callable[..., Tensors] | None = None  # the parallel form, if there is one
     fusible: bool = False  # whether torch.compile makes the reference as fast as a kernel
     typical: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)  # from random numbers to usual values
