@@ -20,6 +20,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from assay.lab.provenance import provenance
 from assay.ops import OPERATORS
 from assay.ops.gpu import affine
 from assay.ops.gpu.crossovers import CROSSOVERS, Crossover, Sizes
@@ -89,7 +90,7 @@ def main() -> None:
             slower = " (the slower one)" if times[chosen] > 1.05 * min(times.values()) else ""
             print(f"{crossover.work} {sizes}: {listed}; chosen: {chosen}{slower}", flush=True)
     if arguments.json:
-        record = {"command": command("crossovers.py"), "device": torch.cuda.get_device_name(), "rows": rows}
+        record = provenance(DEVICE) | {"command": command("crossovers.py"), "rows": rows}
         Path(arguments.json).write_text(json.dumps(record, indent=1))
 
 

@@ -1,6 +1,6 @@
 """Milliseconds of every operator, forward and with backward, against the plain loop and against other libraries.
 
-python bench/ops.py [--device cuda] [--only OP ...] [--quick] [--json FILE] [--commit HASH]
+python bench/ops.py [--device cuda] [--only OP ...] [--quick] [--seconds N] [--json FILE] [--commit HASH]
 
 A member is one network of a population: 32 rows of the batch with weights of their own. The loop is timed for one
 member; "x loop" is the loop's time for as many members, one after the other, over ours. "graph" replays forward and
@@ -23,9 +23,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from functools import partial
 from importlib import metadata
+from math import inf
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -293,10 +294,11 @@ def main() -> None:
     options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options.add_argument("--only", nargs="+", metavar="OP", choices=list(OPERATORS), default=list(OPERATORS))
     options.add_argument("--quick", action="store_true", help="one small shape per operator")
-    options.add_argument("--json", metavar="FILE")
+    options.add_argument("--seconds", type=float, default=inf, help="measure nothing after so long")
+    options.add_argument("--json", metavar="FILE", help="the record; one that was begun is gone on with")
     options.add_argument("--commit", metavar="HASH", help="of this code, where there is no git checkout")
     arguments = options.parse_args()
-    device = torch.device(arguments.device)
+    device, begin = torch.device(arguments.device), time.monotonic()
     whole = usual(device.type == "cuda")
     todo = [case for case in (quick() if arguments.quick else whole) if case.op in arguments.only]
     settings = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ]
@@ -308,6 +310,10 @@ def main() -> None:
     }
     record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba", "fla-core")}
     record["commit"] = arguments.commit or record["commit"]
+    record |= begun(arguments.json, record)
+    names = tuple(asdict(whole[0]))
+    measured = {tuple(row[name] for name in names) for row in record["rows"]}
+    todo = [case for case in todo if astuple(case) not in measured]
     if device.type == "cpu" and is_busy(record):
         print(f"the machine is busy (load {record['load']:.1f}): times will be wrong, ratios too", file=sys.stderr)
     columns = (TextColumn("{task.description}"), *Progress.get_default_columns()[1:])
@@ -316,16 +322,29 @@ def main() -> None:
             compile_ahead(todo, progress)
         record["copy_gb_per_s"] = copy_bandwidth(device)
         task = progress.add_task("measuring", total=len(todo))
-        for done, case in enumerate(todo, start=1):
+        for case in todo:
+            if time.monotonic() - begin > arguments.seconds:
+                break
             progress.update(task, description=f"{case.op} T={case.time} d={case.size} x{case.members}")
             exact = Exact(case, device) if case.members == 1 and case.time <= EXACT_TIME else None
             record["rows"] += [measure(case, contender, device, exact) for contender in contenders(case, device)]
             compare(record["rows"], record["copy_gb_per_s"])
-            record["missing"] = len({*whole} - {*todo[:done]})
+            measured.add(astuple(case))
+            record["missing"] = len({*map(astuple, whole)} - measured)
             if arguments.json:  # after every case, so that an interrupted run leaves its results
                 Path(arguments.json).write_text(json.dumps(record, indent=1))
             progress.advance(task)
     show(Console(width=100, highlight=False), record)
+
+
+def begun(path: str | None, now: Row, *others: str) -> Row:
+    """What a command that ran out of time has left of the same record: same code, same device."""
+    if path is None or not Path(path).exists():
+        return {}
+    left: Row = json.loads(Path(path).read_text())
+    if any(left[name] != now[name] for name in ("commit", "device", "versions")):
+        raise SystemExit(f"{path} was measured with other code or on another device; remove it, or name another file")
+    return {name: left[name] for name in ("rows", "command", *others) if name in left}
 
 
 def is_busy(record: Row) -> bool:

@@ -47,7 +47,7 @@ from assay.lab.provenance import provenance
 from assay.models import MODELS
 from assay.spec import RunSpec, run_spec
 from floor import Floor, floor, rates_of
-from ops import command, number, timed, version, wait
+from ops import begun, command, number, timed, version, wait
 from plain import has_plain_form, plain_step
 
 WITHOUT_HEADS = ("lstm", "e-lstm", "elman", "gru", "dss", "mamba")
@@ -269,16 +269,6 @@ def _cells(row: Row) -> dict[str, str]:
     return cells
 
 
-def begun(path: str | None, now: Row) -> Row:
-    """What a command that ran out of time has left of the same record: same code, same device."""
-    if path is None or not Path(path).exists():
-        return {}
-    left: Row = json.loads(Path(path).read_text())
-    if any(left[name] != now[name] for name in ("commit", "device", "versions")):
-        raise SystemExit(f"{path} was measured with other code or on another device; remove it, or name another file")
-    return {name: left[name] for name in ("rows", "cold_start_s", "command") if name in left}
-
-
 def every_case(models: list[str], cuda: bool) -> list[Case]:
     cases = [*small_cases(models, cuda)]
     if cuda:
@@ -306,7 +296,7 @@ def main() -> None:
     record: Row = provenance(device) | {"command": command("population.py")}
     record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba")}
     record["commit"] = arguments.commit or record["commit"]
-    record |= {"rows": []} | begun(arguments.json, record)
+    record |= {"rows": []} | begun(arguments.json, record, "cold_start_s")
     names = tuple(asdict(Case("", 1, 1)))
     measured = {tuple(row[name] for name in names) for row in record["rows"]}
     cuda, models = device.type == "cuda", list(arguments.models or SEVEN)
