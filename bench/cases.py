@@ -112,4 +112,4 @@ def usual(cuda: bool) -> list[Case]:
     stateless = [
         replace(case, size=size, members=count) for case in STATELESS for size in (64, 128, 256) for count in members
     ]
-    return fast + populations + attention + softmax + stateless
+    return attention + softmax + fast + populations + stateless
