@@ -48,7 +48,8 @@ def backward(
 
 def weight_gradients(x: Tensor, dy: Tensor, W: Tensor, activated: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The gradients of W and b; where y was rectified, it is `activated`."""
-    if activated is None and _in_large_tiles("weight gradient", W, small=min(W.shape[2:])):
+    small, large = sorted(W.shape[2:])
+    if activated is None and _in_large_tiles("weight gradient", W, small=small, large=large):
         dW, db = large_products.weight_gradients(_matrices(x, W), _matrices(dy, W))
         return dW[:, None], db[:, None]
     return _weight_gradients(x, activated, dy, W)

@@ -29,8 +29,8 @@ CROSSOVERS = {
     for crossover in (
         # A linear map of `rows` vectors of size `depth` in every group.
         Crossover("product", "kept weight", "large tiles", {"depth": 129}),
-        # Its weight's gradient, a sum of `rows` outer products of vectors of two sizes.
-        Crossover("weight gradient", "small tiles", "large tiles", {"small": 97}),
+        # Its weight's gradient, a sum of `rows` outer products of vectors of two sizes, of which one is `large`.
+        Crossover("weight gradient", "small tiles", "large tiles", {"small": 97, "large": 129}),
         # A recurrent network, forward and backward. One launch takes no more `bytes` of matrices than fit on chip.
         Crossover("recurrence", "one launch", "step by step", {"bytes": 2**16 + 1}),
     )
