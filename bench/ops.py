@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from importlib import metadata
 from math import inf
@@ -272,7 +272,7 @@ def show(console: Console, record: Row) -> None:
     """A table per operator, of 100 columns at most, and below it the failures."""
     for op in dict.fromkeys(row["op"] for row in record["rows"]):
         rows = [row for row in record["rows"] if row["op"] == op]
-        table = Table(title=_title(rows[0]), box=None, padding=(0, 1, 0, 0), title_justify="left")
+        table = Table(title=_title(rows), box=None, padding=(0, 1, 0, 0), title_justify="left")
         lines = [cells(row) for row in rows]
         for name in [name for name in COLUMNS if any(name in line for line in lines)]:
             table.add_column(name, justify="left" if name == "by" else "right")
@@ -284,9 +284,11 @@ def show(console: Console, record: Row) -> None:
         console.print()
 
 
-def _title(row: Row) -> str:
+def _title(rows: list[Row]) -> str:
+    row = rows[0]
     heads = f"{row['heads']} heads" if row["heads"] > 1 else "one head"
-    return f"{row['op']}, {heads} of d" + (f", {row['states']} states" if row["states"] else "")
+    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
+    return f"{row['op']}, {heads} of d" + (f", {row['states']} states" if row["states"] else "") + f"; {commits}"
 
 
 def main() -> None:
@@ -295,7 +297,7 @@ def main() -> None:
     options.add_argument("--only", nargs="+", metavar="OP", choices=list(OPERATORS), default=list(OPERATORS))
     options.add_argument("--quick", action="store_true", help="one small shape per operator")
     options.add_argument("--seconds", type=float, default=inf, help="measure nothing after so long")
-    options.add_argument("--json", metavar="FILE", help="the record; one that was begun is gone on with")
+    options.add_argument("--json", metavar="FILE", help="the record; what it has of this commit is not measured again")
     options.add_argument("--commit", metavar="HASH", help="of this code, where there is no git checkout")
     arguments = options.parse_args()
     device, begin = torch.device(arguments.device), time.monotonic()
@@ -310,10 +312,10 @@ def main() -> None:
     }
     record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba", "fla-core")}
     record["commit"] = arguments.commit or record["commit"]
-    record |= begun(arguments.json, record)
-    names = tuple(asdict(whole[0]))
-    measured = {tuple(row[name] for name in names) for row in record["rows"]}
-    todo = [case for case in todo if astuple(case) not in measured]
+    record["rows"] = earlier_rows(arguments.json, record)
+    measured = {case_of(row): row["commit"] for row in record["rows"]}
+    todo = [case for case in todo if measured.get(case) != record["commit"]]
+    todo.sort(key=lambda case: case in measured)  # what was measured at an earlier commit comes last
     if device.type == "cpu" and is_busy(record):
         print(f"the machine is busy (load {record['load']:.1f}): times will be wrong, ratios too", file=sys.stderr)
     columns = (TextColumn("{task.description}"), *Progress.get_default_columns()[1:])
@@ -327,23 +329,42 @@ def main() -> None:
                 break
             progress.update(task, description=f"{case.op} T={case.time} d={case.size} x{case.members}")
             exact = Exact(case, device) if case.members == 1 and case.time <= EXACT_TIME else None
-            record["rows"] += [measure(case, contender, device, exact) for contender in contenders(case, device)]
+            rows = [measure(case, contender, device, exact) for contender in contenders(case, device)]
+            record["rows"] = replaced(record["rows"], [row | {"commit": record["commit"]} for row in rows], whole)
             compare(record["rows"], record["copy_gb_per_s"])
-            measured.add(astuple(case))
-            record["missing"] = len({*map(astuple, whole)} - measured)
+            measured[case] = record["commit"]
+            record["missing"] = len({*whole} - {*measured})
             if arguments.json:  # after every case, so that an interrupted run leaves its results
                 Path(arguments.json).write_text(json.dumps(record, indent=1))
             progress.advance(task)
     show(Console(width=100, highlight=False), record)
 
 
-def begun(path: str | None, now: Row, *others: str) -> Row:
-    """What a command that ran out of time has left of the same record: same code, same device."""
+def earlier_rows(path: str | None, now: Row) -> list[Row]:
+    """The rows of a record of this device and these versions; each names the commit at which it was measured."""
+    record = begun(path, now, ("device", "versions"), "commit")
+    return [{"commit": record["commit"]} | row for row in record.get("rows", ())]
+
+
+def replaced(earlier: list[Row], rows: list[Row], order: list[Case]) -> list[Row]:
+    """The rows of a case in the place of earlier ones; cases are in some order, and others come last."""
+    cases = {case_of(row) for row in rows}
+    places = {case: place for place, case in enumerate(order)}
+    both = [row for row in earlier if case_of(row) not in cases] + rows
+    return sorted(both, key=lambda row: places.get(case_of(row), len(order)))
+
+
+def case_of(row: Row) -> Case:
+    return Case(**{field.name: row[field.name] for field in fields(Case)})
+
+
+def begun(path: str | None, now: Row, same: Sequence[str], *others: str) -> Row:
+    """The rows, the command and others of a record, whose fields `same` are those of now."""
     if path is None or not Path(path).exists():
         return {}
     left: Row = json.loads(Path(path).read_text())
-    if any(left[name] != now[name] for name in ("commit", "device", "versions")):
-        raise SystemExit(f"{path} was measured with other code or on another device; remove it, or name another file")
+    if differing := [name for name in same if left[name] != now[name]]:
+        raise SystemExit(f"{path} was measured with another {' and '.join(differing)}; remove it, or name another file")
     return {name: left[name] for name in ("rows", "command", *others) if name in left}
 
 

@@ -296,7 +296,7 @@ def main() -> None:
     record: Row = provenance(device) | {"command": command("population.py")}
     record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba")}
     record["commit"] = arguments.commit or record["commit"]
-    record |= {"rows": []} | begun(arguments.json, record, "cold_start_s")
+    record |= {"rows": []} | begun(arguments.json, record, ("commit", "device", "versions"), "cold_start_s")
     names = tuple(asdict(Case("", 1, 1)))
     measured = {tuple(row[name] for name in names) for row in record["rows"]}
     cuda, models = device.type == "cuda", list(arguments.models or SEVEN)

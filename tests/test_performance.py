@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -97,3 +98,19 @@ def test_the_command_measures_every_op(tmp_path: Path):
         assert measured["forward_ms"] > 0
         assert measured["both_ms"] > 0
         assert max(measured.get("error_out", 0), measured.get("error_grad", 0)) < 1e-5
+
+
+def test_a_case_is_measured_again_at_another_commit_alone(script: ModuleType, tmp_path: Path):
+    bench = sys.modules["ops"]
+    order = bench.usual(cuda=True)[:3]
+    device = {"device": "GPU", "versions": {"torch": "1"}}
+    rows = [asdict(case) | {"backend": "gpu", "both_ms": 1.0} for case in order[:2]]
+    (tmp_path / "ops.json").write_text(json.dumps(device | {"commit": "old", "rows": rows}))
+    earlier = bench.earlier_rows(str(tmp_path / "ops.json"), device | {"commit": "new"})
+    again = [asdict(case) | {"backend": "gpu", "both_ms": 2.0, "commit": "new"} for case in order[::2]]
+    for row in reversed(again):
+        earlier = bench.replaced(earlier, [row], order)
+    assert [(row["commit"], row["both_ms"]) for row in earlier] == [("new", 2.0), ("old", 1.0), ("new", 2.0)]
+    assert [bench.case_of(row) for row in earlier] == order
+    with pytest.raises(SystemExit, match="another device"):
+        bench.earlier_rows(str(tmp_path / "ops.json"), device | {"device": "CPU", "commit": "new"})
