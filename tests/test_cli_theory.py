@@ -74,7 +74,8 @@ def test_sizes_fit_the_terminal_and_are_data_too():
     shown = assay("size", "index-lookup", "--length", "400")
     assert shown.exit_code == 0
     assert max(map(len, shown.stdout.splitlines())) <= 100
-    assert "lookup-quadratic: width 10, 1 layer, 32 bits" in shown.stdout
+    assert "lookup-quadratic: width 10, 1 layer  (1)" in shown.stdout
+    assert "…" not in assay("size", "parity", "--length", "4000").stdout
     for bits, width in (("32", 38), ("16", 75)):  # the least width with 2 x width numbers that hold 2,400 bits
         words = ("size", "index-lookup", "--length", "400", "--precision", bits, "--json")
         rows = json.loads(assay(*words).stdout)["sizes"]

@@ -353,7 +353,7 @@ def show_sizes(console: Console, task: str, length: int, precision: int, sizes: 
     console.print(f"[bold]{escape(task)}[/], N = {length:,}, numbers of {precision} bits")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("model", no_wrap=True)
-    for heading in ("layers", "bits needed", "least width"):
+    for heading in ("layers", "bits\nneeded", "least\nwidth"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("explicit weights", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -362,7 +362,9 @@ def show_sizes(console: Console, task: str, length: int, precision: int, sizes: 
         weights = "not known"
         if size.claim:
             layers = f"{size.claim_layers} layer{'' if size.claim_layers == 1 else 's'}"
-            weights = f"{size.claim}: width {size.claim_width}, {layers}, {size.claim_precision} bits"
+            weights = f"{size.claim}: width {size.claim_width}, {layers}"
+            if size.claim_precision != precision:
+                weights += f", {size.claim_precision} bits"
         see = f"[dim]({notes.index(size.known) + 1})"
         table.add_row(size.model, str(size.layers), or_dash(size.bits), or_dash(size.width), weights, see)
     console.print(table)

@@ -36,7 +36,7 @@ from . import modules
 
 CPU = torch.device("cpu")
 HERE = modules.__name__
-README = (Path(__file__).parent.parent.parent / "README.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs" / "own-experiments.md").read_text()
 TINY = Scale(
     questions=(
         Question("parity", "regular, a cyclic group", (2, 6)),
@@ -188,13 +188,13 @@ def test_a_table_that_is_too_short_is_tested_on_what_it_can_read():
 # -- cards -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_card_of_the_mixer_in_the_readme(tiny: Path):
-    """The mixer and the command of README.md, with fewer steps."""
-    mixer = next(block for block in re.findall(r"```python\n(.*?)```", README, flags=re.S) if "class Decay" in block)
+def test_the_card_of_the_mixer_in_the_docs(tiny: Path):
+    """The mixer and the command of docs/own-experiments.md, with fewer steps."""
+    mixer = next(block for block in re.findall(r"```python\n(.*?)```", GUIDE, flags=re.S) if "class Decay" in block)
     body = [line for line in mixer.splitlines() if line.strip() and not line.startswith("import")]
     assert len(body) == 12
     (tiny / "mine.py").write_text(mixer)
-    assert "`assay card mine:Decay`" in README
+    assert "`assay card mine:Decay`" in GUIDE
     command = ["card", "mine:Decay", "--device", "cpu", "--jobs", "1"]
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tiny))

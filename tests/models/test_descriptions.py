@@ -202,8 +202,8 @@ def test_plain_data_and_back(case: Case):
 def test_plain_data_tells_models_apart():
     described = [case.described().plain() for case in CASES]
     same = [(a, b) for a in range(len(described)) for b in range(a) if described[a] == described[b]]
-    # A convention that changes nothing but the features, and one that changes nothing.
-    expected = {("linear-transformer", "convention"), ("recurrent-delta", "convention")}
+    # Conventions that change nothing but the features or the convolution, and one that changes nothing.
+    expected = {("linear-transformer", "convention"), ("path", "convention"), ("recurrent-delta", "convention")}
     assert {(CASES[a].name, *CASES[a].options) for a, _ in same} == expected
 
 

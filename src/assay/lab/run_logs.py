@@ -81,7 +81,10 @@ def _wandb(project: str) -> Iterator[OnRecord]:
         run.summary.update({"verdict": record.verdict, "wrong_word": record.wrong_word, **scores(record)})
         run.finish()
 
-    yield write
+    try:
+        yield write
+    finally:
+        wandb.teardown()  # waits until its own process has written everything
 
 
 TARGETS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
