@@ -61,6 +61,16 @@ def test_a_page_has_the_claims_charts_and_where_they_come_from(tmp_path: Path):
     assert "| lookup-trace | 64 | x 0.5, less 0.75 | - |" in markdown, "what does not survive has a dash"
 
 
+def test_models_with_the_same_state_share_a_row_which_says_how_far_its_bits_reach(tmp_path: Path):
+    def rows(model: str, available: int) -> list[dict[str, Any]]:
+        row = {"task": "index-lookup", "model": model, "available": available}
+        return [row | {"length": n, "needed": 6 * n} for n in (8, 16, 32)]
+
+    _, markdown = page(tmp_path, record(bits=[*rows("srwm", 192), *rows("lstm", 96), *rows("gru", 96)]))
+    assert "| lstm, gru | 96 | 96 | N = 16 |" in markdown
+    assert "| srwm | 192 | 192 | all |" in markdown
+
+
 def test_a_claim_that_fails_is_on_the_page_as_such(tmp_path: Path):
     failed = record()["claims"][0] | {"holds": False, "margin": None, "note": "7 wrong"}
     _, markdown = page(tmp_path, record(claims=[failed]))

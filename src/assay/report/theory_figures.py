@@ -11,22 +11,37 @@ Rows = Sequence[dict[str, Any]]
 LOG = {"type": "log", "base": 2}
 FROM_ZERO = {"zero": True}
 LENGTH = channel("length:Q", scale=LOG, title="N", axis={"format": "~d"})
-COLOUR = channel("model:N", title=None, scale={"scheme": "tableau20"})
+COLOUR = channel("models:N", title=None, sort=None, scale={"scheme": "tableau10"}, legend={"labelLimit": 400})
+OF_THE_PAPERS = ("lstm", "linear-transformer", "delta-net", "retnet", "recurrent-delta", "dss", "mamba", "srwm")
+OF_THE_PAPERS += ("transformer",)
 
 
 def bits(rows: Rows) -> Chart:
-    """One panel per task: the bits that are needed (dashed) and those that architectures carry, over N."""
+    """One panel per task: the bits that are needed (dashed) and those that the papers' models carry, over N."""
+    models = {row["model"] for row in rows}
+    shown = [name for name in OF_THE_PAPERS if name in models] or sorted(models)
+    label = {model: ", ".join(group) for group in alike(rows, shown) for model in group}
     panels = []
     for task in dict.fromkeys(row["task"] for row in rows):
         panel_rows = [row for row in rows if row["task"] == task]
         needed = [{"length": n, "bits": b} for n, b in sorted({(r["length"], r["needed"]) for r in panel_rows})]
-        have = [{"length": r["length"], "bits": r["available"], "model": r["model"]} for r in panel_rows]
+        have = [
+            {"length": row["length"], "bits": row["available"], "models": label[row["model"]]}
+            for row in sorted(panel_rows, key=lambda row: row["available"])
+            if row["model"] in label
+        ]
         y = channel("bits:Q", scale=LOG, title="bits", axis={"format": ".2~s", "tickCount": 8})
         place = {"x": LENGTH, "y": y}
         lines = _lines_and_points(have, place | {"color": COLOUR}, opacity=0)
         floor = marks(needed, "line", place | {"description": {"value": "needed"}}, strokeDash=[6, 4], color="black")
         panels.append({"layer": [*lines, floor], "width": 260, "height": 220, "title": task})
     return styled({"hconcat": panels})
+
+
+def alike(rows: Rows, models: Sequence[str]) -> list[list[str]]:
+    """Groups of these models that carry the same bits in every row, from the smallest state to the largest."""
+    bits = {model: tuple(row["available"] for row in rows if row["model"] == model) for model in models}
+    return [[model for model in models if bits[model] == same] for same in sorted(set(bits.values()), key=sum)]
 
 
 def precision(rows: Rows) -> Chart:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,15 @@ def _claims(page: Page, subject: TheoryRecord) -> None:
         "Bits needed and bits carried",
         "Dashed: the bits that any recurrent machine must carry. A model below the dashed line cannot solve the task "
         "at that length, however it is trained. A Transformer's cache grows with its input. Default sizes, 32-bit "
-        "numbers.",
+        "numbers. The models of the two papers; the table has all models.",
+    )
+    tasks = list(dict.fromkeys(row["task"] for row in record["bits"]))
+    page.table(
+        "Bits of every model's state",
+        ("models", "bits, shortest input", "bits, longest input", *(f"enough for {task} to" for task in tasks)),
+        _states(record["bits"], tasks),
+        f"Default sizes, 32-bit numbers. Shortest and longest input of {tasks[0]} that was measured. The last columns: "
+        "the longest measured N at which a model carries at least the bits that the task needs; 'all': at every one.",
     )
 
 
@@ -100,6 +108,24 @@ def _attention_and_depth(page: Page, record: dict[str, Any]) -> None:
         "String equality by explicit weights. One layer must carry the whole string: it can be narrower only if its "
         "numbers are more precise. The bound is the smallest m * H that the communication argument allows.",
     )
+
+
+def _states(rows: Rows, tasks: Sequence[str]) -> Iterator[list[str]]:
+    from assay.report import theory_figures as figures
+
+    for models in figures.alike(rows, list(dict.fromkeys(row["model"] for row in rows))):
+        own = [row for row in rows if row["model"] == models[0]]
+        bits = [row["available"] for row in own if row["task"] == tasks[0]]
+        reach = (_reach([row for row in own if row["task"] == task]) for task in tasks)
+        yield [", ".join(models), f"{bits[0]:,}", f"{bits[-1]:,}", *reach]
+
+
+def _reach(rows: Rows) -> str:
+    """The longest N, of one model on one task, up to which the bits are enough."""
+    too_long = [row["length"] for row in rows if row["available"] < row["needed"]]
+    if not too_long:
+        return "all"
+    return f"N = {max((row['length'] for row in rows if row['length'] < min(too_long)), default=0):,}"
 
 
 def _claim(row: dict[str, Any]) -> list[str]:
