@@ -181,13 +181,14 @@ def outcome(record: Record) -> str:
 def print_cells(console: Console, cells: Sequence[Cell], traceback: bool = False) -> None:
     """The table of all cells, how to read it, and the runs that failed, with the tracebacks of their errors or without.
 
-    In a narrow terminal the least important columns are left out, so that no value is broken.
+    In a narrow terminal the least important columns are left out, so that no value is broken; where that is not enough,
+    settings are wrapped.
     """
     columns = _cell_columns(cells)
     for optional in ("sec", "95 %", "steps", "random", "wrong"):
         if _cell_width(cells, columns) > console.width:
             del columns[optional]
-    console.print(_cell_table(cells, columns))
+    console.print(_cell_table(cells, columns, narrow=_cell_width(cells, columns) > console.width))
     console.print("[dim]Bins: % of sequences right at every position. Bin0: training lengths.")
     if "random" in columns:
         console.print("[dim]Random: seeds right on every random test input. Solved: right on every probe, too.")
@@ -284,11 +285,11 @@ def _cell_width(cells: Sequence[Cell], columns: dict[str, Callable[[Cell], str]]
     return sum(widths) + len(widths) + VERDICT_WIDTH
 
 
-def _cell_table(cells: Sequence[Cell], columns: dict[str, Callable[[Cell], str]]) -> Table:
+def _cell_table(cells: Sequence[Cell], columns: dict[str, Callable[[Cell], str]], narrow: bool) -> Table:
     table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
     for heading in columns:
         text = heading in ("task", "model", "setting", "verdict")
-        wraps = heading == "verdict"
+        wraps = heading == "verdict" or (narrow and heading == "setting")
         justify: Literal["left", "right"] = "left" if text else "right"
         table.add_column(
             heading, justify=justify, no_wrap=not wraps, min_width=VERDICT_WIDTH if wraps else None, overflow="fold"

@@ -11,7 +11,7 @@ import pytest
 from assay.analysis import cells as analysis_cells
 from assay.analysis import refutations as analysis_refutations
 from assay.analysis import titles
-from assay.analysis.cells import bins, cells, wilson
+from assay.analysis.cells import bins, cells, differing_fields, wilson
 from assay.analysis.refutations import refutations
 from assay.record import Certified, LengthScore, ProbeScore, Probing, Record, Score, Verdict
 from assay.report import document, figures, files, text
@@ -61,6 +61,15 @@ def test_seeds_are_gathered_and_settings_told_apart():
     assert [r.seed for r in found[0].records] == [0, 1]
     assert [cell.setting for cell in found] == ["width=128 lr=0.001", "width=128 lr=0.01", "width=8 lr=0.001"]
     assert cells([record(0), record(1)])[0].setting == ""
+
+
+def test_settings_in_words_and_not_in_lists():
+    data = [
+        {"mixers": [{"kind": "gru", "heads": 2}], "bins": [[5, 9]], "width": 8},
+        {"mixers": [{"kind": "gru", "heads": 2}, {"kind": "lstm"}], "bins": [[5, 17]], "width": 8},
+    ]
+    assert differing_fields(data) == ["layers=1 mixer=gru heads=2", "layers=2 mixer=gru,lstm heads=2,-"]
+    assert differing_fields([{"bins": [[5, 9]]}, {"bins": [[5, 17]]}]) == ["bins=[[5, 9]]", "bins=[[5, 17]]"]
 
 
 def test_what_a_cell_says():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
@@ -193,21 +193,42 @@ def _labels(records: list[Record]) -> list[str]:
 
 
 def differing_fields(data: Sequence[dict[str, Any]]) -> list[str]:
-    """For each of several nested dictionaries the fields in which they differ, as `lr=0.003 width=32`."""
+    """For each of several nested dictionaries the fields in which they differ, as `lr=0.003 width=32`.
+
+    Lists, such as those of the test bins, are long and follow from other fields as a rule: they are shown only where
+    the other fields do not tell the dictionaries apart.
+    """
     fields_of, values = [_flatten(item) for item in data], dict[str, set[str | None]]()
     for name in dict.fromkeys(name for fields in fields_of for name in fields):
         values[name] = {fields.get(name) for fields in fields_of}
         if None in values[name] and values[name] & {*UNSET}:
             values[name] -= {None}
     names = [n for n, known in values.items() if len(known) > 1 and n.rsplit(".", 1)[-1] not in ("kind", "version")]
-    return [
-        " ".join(f"{name.rsplit('.', 1)[-1]}={fields[name]}" for name in names if name in fields)
-        for fields in fields_of
-    ]
+    short = [name for name in names if not any((value or "").startswith("[") for value in values[name])]
+    labels = [_label(fields, short) for fields in fields_of]
+    if len({*labels}) == len({_label(fields, names) for fields in fields_of}):
+        return labels
+    return [_label(fields, names) for fields in fields_of]
+
+
+def _label(fields: Mapping[str, str], names: Iterable[str]) -> str:
+    return " ".join(f"{name.rsplit('.', 1)[-1]}={fields[name]}" for name in names if name in fields)
 
 
 def _flatten(data: Any, name: str = "") -> dict[str, str]:
     if isinstance(data, dict):
         parts = (_flatten(value, f"{name}.{key}" if name else key) for key, value in data.items() if key != "seed")
         return {key: value for part in parts for key, value in part.items()}
+    if name.endswith("mixers") and data:
+        return _flatten_layers([_flatten(mixer) for mixer in data], name)
     return {name: json.dumps(data)}
+
+
+def _flatten_layers(mixers: Sequence[dict[str, str]], name: str) -> dict[str, str]:
+    """The number of layers, and each field of their mixers: once where all agree, else layer by layer."""
+    fields = {f"{name}.layers": str(len(mixers))}
+    for key in dict.fromkeys(key for mixer in mixers for key in mixer):
+        values = [mixer.get(key, "-") for mixer in mixers]
+        path = f"{name}.mixer" if key == "kind" else f"{name}.{key}"
+        fields[path] = ",".join(values if len({*values}) > 1 else values[:1]).replace('"', "")
+    return fields
