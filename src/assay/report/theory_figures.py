@@ -12,8 +12,8 @@ LOG = {"type": "log", "base": 2}
 FROM_ZERO = {"zero": True}
 LENGTH = channel("length:Q", scale=LOG, title="N", axis={"format": "~d"})
 COLOUR = channel("models:N", title=None, sort=None, scale={"scheme": "tableau10"}, legend={"labelLimit": 400})
-OF_THE_PAPERS = ("lstm", "linear-transformer", "delta-net", "retnet", "recurrent-delta", "dss", "mamba", "srwm")
-OF_THE_PAPERS += ("transformer",)
+RECURRENT = ("lstm", "linear-transformer", "delta-net", "retnet", "recurrent-delta", "dss", "mamba", "srwm")
+OF_THE_PAPERS = (*RECURRENT, "transformer")
 
 
 def bits(rows: Rows) -> Chart:
