@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from assay.lab import plan as planning
 from assay.lab.carry_out import carry_out, local_engine
+from assay.lab.engines import local_processes
 from assay.lab.engines.engine import Event
 from assay.lab.engines.local_processes import LocalProcesses, Worker
 from assay.lab.engines.shared_device import SharedDevice
@@ -116,6 +118,18 @@ def test_a_signal_to_all_processes_at_once_saves_every_run(tmp_path: Path):
     records = Store.open(tmp_path / "assay-store").records()
     assert all(record.finished for record in records), "an interrupted worker is not a dead one"
     assert not list((tmp_path / "assay-store").glob("checkpoints/.*.tmp"))
+
+
+def test_a_worker_that_ended_its_group_as_the_stop_began_is_not_waited_for():
+    worker = Worker.__new__(Worker)
+    worker.number, worker.busy, worker.waiting, worker.process = 0, True, False, Mock()
+    worker.pipe, other_end = multiprocessing.Pipe()
+    other_end.send_bytes(b'{"type": "done"}')
+    started = time.monotonic()
+    local_processes._stop([worker], lambda _: None)
+    assert time.monotonic() - started < 30
+    with pytest.raises(EOFError):
+        other_end.recv_bytes()
 
 
 def specs(count: int) -> list[RunSpec]:

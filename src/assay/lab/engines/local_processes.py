@@ -184,7 +184,7 @@ def _stop(workers: list[Worker], on_event: OnEvent) -> None:
                     worker.handle(message, on_event)
             except Exception:  # an error is being reported already, or the store cannot be written
                 message = None
-            if message is None:
+            if message is None or not worker.busy:  # one that has ended its group waits for the next, or for the end
                 worker.pipe.close()
                 del sending[worker.pipe]
     for worker in workers:
