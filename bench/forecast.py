@@ -67,7 +67,7 @@ class Row(NamedTuple):
 
 def table(study: Study, speeds: dict[str, float]) -> list[Row]:
     """The pieces of a study in their order, or all of its runs if it has none."""
-    about = study.replication or study.separations
+    about = study.replication or study.separations or study.tracking
     questions = about.questions if about else {}
     return [
         Row(

@@ -133,3 +133,44 @@ class Separations(NamedTuple):
     depths: tuple[tuple[str, ...], ...] = ()
     depth_tasks: tuple[str, ...] = ()
     questions: dict[str, str] = {}  # noqa: RUF012 (of a NamedTuple)
+
+
+class Column(NamedTuple):
+    """A column of published numbers, and the task and the test bin of ours that stand beside it.
+
+    `chance` is the accuracy of a constant answer, for numbers that are scaled to it.
+    """
+
+    task: str
+    bin: str
+    chance: float = 0.0
+
+
+class PublishedTable(NamedTuple):
+    """Numbers of a paper, in %, by variant of the study and by column.
+
+    `measure`: accuracy is the share of right answers; scaled accuracy is 0 at chance and 100 without a mistake; error
+    is the share of wrong answers. `names` are the paper's own for the variants, where they differ from ours.
+    """
+
+    title: str
+    source: str
+    protocol: str  # how they were made, as far as it is known, and what differs here
+    measure: Literal["accuracy", "scaled accuracy", "error"]
+    columns: dict[str, Column]
+    numbers: dict[str, dict[str, float]]
+    names: dict[str, str] = {}  # noqa: RUF012 (of a NamedTuple)
+
+
+class Tracking(NamedTuple):
+    """What the page of a study needs that sets many architectures beside what theory and papers say of them.
+
+    `groups` are the variants by kind, in the order of the first picture. `classes` names for each variant the class of
+    models in `assay.tasks.predictions` that it belongs to, if it belongs to one. `published` are tables of papers.
+    """
+
+    title: str
+    groups: dict[str, tuple[str, ...]]
+    classes: dict[str, str]
+    published: tuple[PublishedTable, ...]
+    questions: dict[str, str]

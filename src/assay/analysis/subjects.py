@@ -18,7 +18,7 @@ from assay.store import Store
 from assay.studies import RESULTS, STUDIES, Study, study_named
 
 THEORY = "theory"
-PageKind = Literal["study", "paper", "probes", "replication", "separations", "collection", "theory"]
+PageKind = Literal["study", "paper", "probes", "replication", "separations", "tracking", "collection", "theory"]
 THEORY_PARTS = {"claims", "precision", "attention", "bits", "depth", "made"}
 
 
@@ -38,6 +38,8 @@ class StudyRecords:
             return "replication"
         if self.study.separations:
             return "separations"
+        if self.study.tracking:
+            return "tracking"
         return "paper" if self.study.comparisons else "study"
 
     @property

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from assay.analysis.lengths import Lengths, Place, place_of
 from assay.analysis.titles import task_titles
-from assay.findings import Comparison, Finding, Replication, Separations
+from assay.findings import Comparison, Finding, Replication, Separations, Tracking
 from assay.record import Record
 from assay.studies import Study
 from assay.tasks import TASKS
+from assay.tasks.predictions import Prediction, predictions_for
 
 if TYPE_CHECKING:
     from assay.spec import RunSpec
@@ -37,7 +38,8 @@ class StudySummary:
     """What a page says that no record does.
 
     Runs are named by their digests: `variants` has them by variant and task, `pieces` by piece. `places` has the length
-    and the width of each run, for a study that has separations.
+    and the width of each run, for a study that has separations; `predicted` has what theory says of classes of models,
+    by task, for a study that has tracking.
     """
 
     title: str
@@ -47,11 +49,13 @@ class StudySummary:
     comparisons: Sequence[Comparison] = ()
     replication: Replication | None = None
     separations: Separations | None = None
+    tracking: Tracking | None = None
     variants: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     pieces: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tasks: Mapping[str, TaskSetup] = field(default_factory=dict)
     task_titles: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, Place] = field(default_factory=dict)
+    predicted: Mapping[str, Mapping[str, Prediction]] = field(default_factory=dict)
 
     def task(self, kind: str) -> str:
         """The name of a task on the page."""
@@ -86,11 +90,13 @@ def summarize(study: Study) -> StudySummary:
         study.comparisons,
         study.replication,
         study.separations,
+        study.tracking,
         variants,
         {piece: [run.digest for run in runs] for piece, runs in study.pieces.items()},
         _setups(study),
         task_titles(tasks_by_data.values()),
         _places(study, digests),
+        predictions_for({task.kind: task for task in tasks_by_data}.values()) if study.tracking else {},
     )
 
 

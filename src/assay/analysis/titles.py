@@ -79,6 +79,7 @@ MODELS = {
     "forgetting-transformer": "the forgetting Transformer",
     "stick-breaking": "stick-breaking attention",
     "path": "PaTH",
+    "xlstm": "the xLSTM",  # a variant of studies
 }
 
 

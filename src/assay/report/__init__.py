@@ -16,6 +16,7 @@ PAGES: dict[PageKind, str] = {
     "replication": "replication_page",
     "collection": "collection_page",
     "separations": "separations_page",
+    "tracking": "tracking_page",
     "theory": "theory_page",
 }
 

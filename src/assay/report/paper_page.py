@@ -305,7 +305,7 @@ def cost(page: Page, summary: StudySummary, records: Sequence[Record]) -> None:
     by_digest = {record.digest: record for record in records}
     pieces = {name: [by_digest[d] for d in digests if d in by_digest] for name, digests in summary.pieces.items()}
     minutes = device_minutes(pieces)
-    asked = summary.replication or summary.separations
+    asked = summary.replication or summary.separations or summary.tracking
     questions = asked.questions if asked else {}
     rows = [
         [

@@ -4,7 +4,8 @@ A long study names parts of its runs in `PIECES`, so that each can be carried ou
 study that repeats a paper gathers its runs by name in `VARIANTS` (by default the names of their models), says in
 `COMPARISONS` which variants stand side by side, and in `FINDINGS` what the paper found, to be judged by the records.
 With `ABOUT_PROBES = True` its page compares what random inputs and probes say; with `REPLICATION` it judges every
-finding by two rules, the published one and ours; with `SEPARATIONS` it shows sizes and accuracies over lengths.
+finding by two rules, the published one and ours; with `SEPARATIONS` it shows sizes and accuracies over lengths; with
+`TRACKING` it sets architectures beside theory and published numbers.
 `PIECES` and `VARIANTS` map names to lists of runs, or to functions that return such lists, called when needed.
 """
 
@@ -23,7 +24,7 @@ from assay.errors import BadInput, in_one_line, suggestion
 from assay.registry import Entry
 
 if TYPE_CHECKING:
-    from assay.findings import Comparison, Finding, Replication, Separations
+    from assay.findings import Comparison, Finding, Replication, Separations, Tracking
     from assay.spec import RunSpec
 
 RESULTS = Path(__file__).parent.parent / "results"  # the packed records of published studies
@@ -38,6 +39,7 @@ STUDIES = {
     "separations2024-laptop": Entry(
         "separations2024_laptop.py", "lookup, Dyck, copying and recall by small machines", "Bhattamishra 2024"
     ),
+    "tracking2026": Entry("tracking2026.py", "the architectures of 2023 to 2026 on state tracking and recall"),
     "leaks": Entry("leaks.py", "thirteen recurrent models, five tasks: which remember a bit for long, and what helps"),
     "proofs": Entry("proofs.py", "six small recurrent models: which can be proved right on every input?"),
     "programs": Entry("programs.py", "three self-referential matrices, whose programs are extracted", "Irie 2023"),
@@ -94,6 +96,7 @@ class Study:
     about_probes: bool = False  # its page compares random with probed verdicts
     replication: Replication | None = None  # its page judges findings by two rules
     separations: Separations | None = None  # its page shows which size solves which length
+    tracking: Tracking | None = None  # its page sets architectures beside theory and published numbers
 
     @property
     def title(self) -> str:
@@ -149,6 +152,7 @@ def study_named(name: str) -> Study:
         bool(getattr(module, "ABOUT_PROBES", False)),
         getattr(module, "REPLICATION", None),
         getattr(module, "SEPARATIONS", None),
+        getattr(module, "TRACKING", None),
     )
 
 

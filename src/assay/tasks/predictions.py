@@ -7,10 +7,11 @@ training finds: a task may be easier on the strings that training shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
-from assay.tasks.algebra import Algebra
+from assay.tasks.algebra import Algebra, algebra_of
+from assay.tasks.task import Task
 
 Answer = Literal["yes", "no", "not unless TC0 = NC1", "open"]
 FINITE = "finite precision, any length, some number of layers"
@@ -58,6 +59,16 @@ class Prediction(NamedTuple):
 def predictions(algebra: Algebra) -> list[Prediction]:
     """One prediction for each class of models."""
     return [Prediction(column, models, *state(algebra)) for column, (models, state) in CLASSES.items()]
+
+
+def predictions_for(tasks: Iterable[Task]) -> dict[str, dict[str, Prediction]]:
+    """The predictions by kind of task and class of models, of the tasks that have a finite automaton."""
+    algebras = {task.kind: algebra_of(task) for task in tasks}
+    return {
+        kind: {prediction.column: prediction for prediction in predictions(algebra)}
+        for kind, algebra in algebras.items()
+        if algebra
+    }
 
 
 # -- recurrences that are linear in the state ----------------------------------------------------------------------
