@@ -11,20 +11,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
+from rich.console import Console
 
 import assay
 from assay import api
 from assay.analysis.collection import Collection, collect, comparable, run_rows, task_names
 from assay.analysis.subjects import read_subject
 from assay.errors import BadInput
+from assay.lab.plan_file import note_runs
 from assay.record import Record
 from assay.report import figures, write_page
-from assay.report.collection_page import matrix, table_tex
+from assay.report.collection_page import matrix, render, table_tex
 from assay.spec import run_specs
 from assay.store import Store, no_garbage_collection
 from assay.studies import RESULTS
+from assay.terminal import print_matrix
 from tests.report.test_cells import record
 from tests.test_cli import assay as command
 
@@ -59,8 +63,57 @@ def test_models_by_task_in_the_settings_that_validation_chose(store: Path):
     header, rows = matrix(collection)
     assert header == ["model", "parity trained=2to50", "Dyck-1", "parity trained=2to10"]
     texts = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in rows]
-    assert texts == [["lstm", "2 of 2\n100", "-", "-"], ["gru", "-", "0 of 1\n25.0", "0 of 1\n50.0"]]
+    assert texts == [["lstm", "2 of 2\n100", "-", "-"], ["gru", "-", "0 of 1\n25.0\n1 failed", "0 of 1\n50.0"]]
     assert len(collection.cells) == len(collection.chosen) + 1
+
+
+def test_runs_without_a_result_are_told_from_wrong_ones(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Failed runs are counted beside the seeds, also where no seed has a result; and runs to come are announced."""
+    opened, broken = Store.create(store), {"verdict": "failed", "error": "no luck"}
+    opened.add(*(run_of("flip-flop", "srwm", seed, 0.0).model_copy(update=broken) for seed in range(2)))
+    specs = run_specs(["flip-flop"], ["srwm"], seeds=5)
+    note_runs(store, {spec.digest: spec for spec in specs})
+    collection = collect(store, "assay report mine")
+    _, rows = matrix(collection)
+    assert rows[-1] == ["srwm", "-", "-", "-", "2 failed"]
+    assert r"srwm & -- & -- & -- & -- {\footnotesize (2 failed)} \\" in table_tex(collection)
+    assert r"gru & -- & 0/1 {\footnotesize 25.0} {\footnotesize (1 failed)} &" in table_tex(collection)
+    assert "3 runs that commands on this store have named have no record yet" in "\n".join(render(collection).markdown)
+    for width in (60, 200):
+        console = Console(file=io.StringIO(), width=width)
+        print_matrix(console, collection)
+        assert "flip-flop srwm seed 1: no luck" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"testing": {}},
+        {"testing": {"bins": [{"name": "x"}]}},
+        {"testing": 5},
+        {"training": {"lr": "<b>", "lengths": [2, 50]}},
+        {"training": {"lr": 1e-3, "lengths": ["a", 50]}},
+        {"training": {"lr": 1e-3, "lengths": [50]}},
+        {"training": {"lr": float("nan"), "lengths": [2, 50]}},
+    ],
+)
+def test_a_record_that_cannot_be_shown_is_named(change: dict[str, Any], tmp_path: Path):
+    one = run_of("parity", "lstm", 0, 1.0)
+    Store.create(tmp_path / "s").add(one.model_copy(update={"spec": one.spec | change}))
+    for read in (lambda path: collect(path, ""), assay.load):
+        with pytest.raises(
+            BadInput, match=rf"s: the record '{one.digest}' cannot be shown \(.*\); restore the file or"
+        ):
+            read(tmp_path / "s")
+
+
+def test_scores_of_nonsense_are_refused(tmp_path: Path):
+    one = run_of("parity", "lstm", 0, 1.0)
+    for number, wrong in enumerate(({"sequences": float("nan")}, {"answers": 7.0}, {"bin": "other"})):
+        score = one.scores[0].model_copy(update=wrong)
+        Store.create(tmp_path / f"{number}").add(one.model_copy(update={"scores": (score, *one.scores[1:])}))
+        with pytest.raises(BadInput, match="cannot be shown"):
+            collect(tmp_path / f"{number}", "")
 
 
 def test_a_task_has_as_many_details_as_its_names_need():
@@ -237,3 +290,30 @@ def test_samples_differ_from_row_to_row_and_print_with_their_answers():
         task.inputs(torch.tensor([3, 3]), assay.Rng.seeded(0))
     with pytest.raises(BadInput, match="equality-random has no input of length 4"):
         assay.task("equality-random").sample(1, 4)
+    assert task.sample(2, numpy.int64(5)).inputs.shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rows": 0}, "rows = 0 is not valid: a number of inputs, at least 1"),
+        ({"rows": -3}, "rows = -3 is not valid"),
+        ({"rows": 2.5}, "rows = 2.5 is not valid"),
+        ({"rows": True}, "rows = True is not valid"),
+        ({"rows": 2, "length": 0}, "length = 0 is not valid: a length or two, from 1 to 100,000"),
+        ({"rows": 2, "length": 10**9}, "length = 1000000000 is not valid"),
+        ({"rows": 2, "length": (5,)}, r"length = \(5,\) is not valid"),
+        ({"rows": 2, "length": ()}, r"length = \(\) is not valid"),
+        ({"rows": 2, "length": "12"}, "length = '12' is not valid"),
+        ({"rows": 2, "length": (5, 2)}, "parity has no input of length 5 to 2"),
+        ({"rows": 2, "length": 3, "seed": None}, "seed = None is not valid: a whole number"),
+        ({"rows": 2, "length": 3, "seed": 2**64}, "seed = 18446744073709551616 is not valid"),
+    ],
+)
+def test_a_sample_of_nonsense_is_refused_in_a_sentence(arguments: dict[str, Any], message: str):
+    with pytest.raises(BadInput, match=message):
+        assay.task("parity").sample(**arguments)
+
+
+def test_the_public_names_are_listed_for_those_who_press_tab():
+    assert {*assay.__all__} <= {*dir(assay)}

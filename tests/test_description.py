@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from types import FunctionType
 from typing import Any, ClassVar
 
@@ -253,6 +254,25 @@ def test_a_bad_import_path_is_one_line(path: str, said: str):
         import_path(path)
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "exits.py").write_text("raise SystemExit(0)")
+    (tmp_path / "empty.py").write_text("")
+    for path, message in {
+        "exits:Net": "cannot import 'exits' for 'exits:Net': SystemExit: 0",
+        "empty:Net": f"'empty' has no 'Net', wanted by 'empty:Net'; it is {tmp_path / 'empty.py'}",
+        "./empty.py:Net": "'./empty.py:Net' is not valid: write the module, not its file, as empty:Net",
+        "nets/mine.py:": "'nets/mine.py:' is not valid: write the module, not its file, as nets.mine:Name",
+    }.items():
+        with pytest.raises(BadInput) as caught:
+            import_path(path)
+        assert str(caught.value) == message
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "empty.py"):
+        with pytest.raises(BadInput, match=f"^unknown task '{name}'; a class of empty.py is empty:Class$"):
+            TASKS.load(name)
 
 
 def test_a_field_that_came_later_leaves_old_names_as_they_were():

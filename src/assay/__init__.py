@@ -85,3 +85,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'assay' has no attribute '{name}'")
     module, _, attribute = _WHERE[name].partition(":")
     return getattr(importlib.import_module(f"assay.{module}"), attribute or name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.analysis.collection import Collection, comparable, run_rows
+from assay.analysis.collection import Collection, comparable, require_readable, run_rows
 from assay.analysis.subjects import StudyRecords, is_store, read_study
 from assay.errors import BadInput
 from assay.models.skeleton import Architecture, Foreign
@@ -131,7 +131,9 @@ def load(name: Path | str) -> Any:
     `name` is a study (its published records), or the path of a study's file, a store or a packed file.
     """
     if is_store(str(name)):
-        return frame(run_rows(Store.open(name).records()))
+        records = Store.open(name).records()
+        require_readable(Path(name), records)
+        return frame(run_rows(records))
     subject: StudyRecords = read_study(study_named(str(name)), None, Path("assay-store"))
     return frame(run_rows(subject.records))
 

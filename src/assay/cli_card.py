@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli_options import STORE, AsJson, OnDevice, command_line, options, print_json
+from assay.cli_options import STORE, AsJson, OnDevice, command_line, options, output_of_modules, print_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from assay.cards.making import Making
     from assay.record import Record
 
@@ -51,26 +53,25 @@ def card(
     """Train an architecture on a fixed battery of tasks, and write a page that sets it beside the known ones."""
     from assay.cards.files import plain
     from assay.cards.making import Making
-    from assay.cards.page import render
     from assay.cards.verdicts import headline, sentences
     from assay.lab.engines.choice import RunOptions
+    from assay.report.page import require_writable
     from assay.terminal import console
 
     out_console, status = console(), console(stderr=True)
+    if out is not None:
+        require_writable(out)
     names = None if against is None else [name.strip() for name in against.split(",") if name.strip()]
-    with status.status("examining"):
-        making = Making(model, names, scale, store, RunOptions(device, jobs), **options(set_ or []))
-    if not as_json:
-        out_console.print(f"{making.subject.name}: {making.subject.description}", markup=False)
-        for check in making.examination.checks:
-            out_console.print(f"{check.name}: {check.outcome}; {check.detail}", markup=False)
-        for task, reason in making.examination.left_out.items():
-            out_console.print(f"{task} is left out: {reason}", markup=False)
-    records = _carry_out(making, as_json)
-    with status.status("drawing"):
-        made = making.card(records)
-        folder = out or Path("cards") / made.subject.title.replace(":", "-")
-        files = render(made).save(folder)
+    with output_of_modules(as_json):
+        with status.status("examining"):
+            making = Making(model, names, scale, store, RunOptions(device, jobs), **options(set_ or []))
+        if not as_json:
+            _print_examination(out_console, making)
+        records = _carry_out(making, as_json)
+        with status.status("drawing"):
+            made = making.card(records)
+            folder = out or Path("cards") / made.subject.title.replace(":", "-")
+            files = made.save(folder)
     if as_json:
         print_json(plain(made))
     else:
@@ -79,6 +80,14 @@ def card(
         out_console.print(f"wrote {len(files)} files; open {folder / 'index.html'}", markup=False)
     if made.failures:
         raise typer.Exit(1)
+
+
+def _print_examination(console: Console, making: Making) -> None:
+    console.print(f"{making.subject.name}: {making.subject.description}", markup=False)
+    for check in making.examination.checks:
+        console.print(f"{check.name}: {check.outcome}; {check.detail}", markup=False)
+    for task, reason in making.examination.left_out.items():
+        console.print(f"{task} is left out: {reason}", markup=False)
 
 
 def _carry_out(making: Making, quiet: bool) -> list[Record]:

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from assay.errors import BadInput
+
 WatchedStore = Annotated[Path, typer.Argument(help="The store; it is only read.")]
 
 
 def watch(
     store: WatchedStore,
-    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")] = 1.0,
+    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Show one picture and end.")] = False,
 ) -> None:
     """Watch a store while other commands work on it: every run as a dot, the time left, the newest verdicts."""
@@ -21,6 +23,8 @@ def watch(
     from assay.store import Store
     from assay.terminal import console
 
+    if not 0.1 <= every <= 3600:
+        raise BadInput(f"--every {every:g} is not valid: seconds from 0.1 to 3600")
     show(console(), Observer(Store.open(store)), every, once)
 
 

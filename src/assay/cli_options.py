@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,6 +60,13 @@ def value(text: str) -> Any:
 def command_line() -> str:
     """The command line that is running, to be repeated."""
     return shlex.join(["assay", *sys.argv[1:]])
+
+
+@contextmanager
+def output_of_modules(as_json: bool) -> Iterator[None]:
+    """With --json, what a user's own modules print goes to stderr, so that the output is JSON alone."""
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        yield
 
 
 def print_json(data: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli_options import STORE, AsJson, Beside, OnDevice, command_line, print_json, settings
+from assay.cli_options import STORE, AsJson, Beside, OnDevice, command_line, output_of_modules, print_json, settings
 from assay.errors import BadInput
 from assay.studies import study_named
 
@@ -112,7 +112,8 @@ def run(
     _prepare(device)
     from assay.lab.engines.choice import RunOptions
 
-    specs = _specs([task], [model], seeds, lr, steps, set_)
+    with output_of_modules(as_json):
+        specs = _specs([task], [model], seeds, lr, steps, set_)
     options = RunOptions(device, jobs, slots, checkpoint, weights, again, engine, address, tuple(sbatch or ()))
     _run_and_print(specs, store, options, log or [], dry_run, as_json, traceback)
 
@@ -141,9 +142,12 @@ def compare(
     from assay.analysis.collection import Collection, comparable
     from assay.lab.engines.choice import RunOptions
     from assay.report import write_page
+    from assay.report.page import require_writable
     from assay.terminal import console, print_matrix
 
-    specs = _specs(_names("tasks", tasks), _names("--models", models), seeds, lr, steps, set_)
+    require_writable(out)
+    with output_of_modules(as_json):
+        specs = _specs(_names("tasks", tasks), _names("--models", models), seeds, lr, steps, set_)
     published = {name: comparable(name, [spec.plain() for spec in specs]) for name in beside or []}
     records = _carry_out(specs, store, RunOptions(device, jobs, again=again), log or [], as_json)
     collection = Collection(out.name, command_line(), records, published)
@@ -217,7 +221,8 @@ def study(
     from assay.lab.engines.choice import RunOptions
 
     options = RunOptions(device, jobs, slots, checkpoint, weights, again, engine, address, tuple(sbatch or ()))
-    runs = study_named(name).runs_of(pieces or [])
+    with output_of_modules(as_json):
+        runs = study_named(name).runs_of(pieces or [])
     _run_and_print(runs, store, options, log or [], dry_run, as_json, traceback)
 
 
@@ -265,6 +270,7 @@ def _carry_out(
             out.print(f"{total - pending} of {total} runs are already in {store_path}")
         try:
             with (
+                output_of_modules(quiet),
                 LiveProgress(out, pending, quiet=quiet) as progress,
                 logged(logs, progress.receive) as receive,
             ):

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import operator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput, suggestion
@@ -33,6 +34,9 @@ class Registry:
             return getattr(importlib.import_module(f"{self.package}.{module}"), attribute)
         if ":" in name:
             return import_path(name)
+        file = Path(f"{name.removesuffix('.py')}.py")
+        if file.is_file():
+            raise BadInput(f"unknown {self.noun} '{name}'; a class of {file} is {file.with_suffix('')}:Class")
         raise BadInput(f"unknown {self.noun} '{name}'{suggestion(name, self.entries)}")
 
     def load_class(self, name: str, base: type) -> Any:
@@ -46,11 +50,16 @@ class Registry:
 def import_path(path: str) -> Any:
     """Import `module:Name`; the name may contain dots."""
     module, _, attribute = path.partition(":")
+    if module.endswith(".py") or "/" in module:
+        name = module.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise BadInput(f"'{path}' is not valid: write the module, not its file, as {name}:{attribute or 'Name'}")
     try:
         imported = importlib.import_module(module)
-    except Exception as error:  # a user's file may do anything when it is imported
+    except (Exception, SystemExit) as error:  # a user's file may do anything when it is imported
         raise BadInput(f"cannot import '{module}' for '{path}': {type(error).__name__}: {error}") from None
     try:
         return operator.attrgetter(attribute)(imported)
     except AttributeError:
-        raise BadInput(f"'{module}' has no '{attribute}', wanted by '{path}'") from None
+        file = getattr(imported, "__file__", None)  # another module of this name may come first on the path
+        where = f"; it is {file}" if file else ""
+        raise BadInput(f"'{module}' has no '{attribute}', wanted by '{path}'{where}") from None

@@ -218,11 +218,11 @@ def print_matrix(console: Console, collection: Collection, traceback: bool = Fal
         table.add_column(escape(name), justify="left" if name == header[0] else "right", no_wrap=True)
     for row in rows:
         table.add_row(*(escape(cell if isinstance(cell, str) else cell.text.replace("\n", ", ")) for cell in row))
-    if console.measure(table).maximum > console.width:
+    if console.measure(table).maximum > console.width and collection.chosen:
         print_cells(console, collection.chosen, traceback)
-        return
-    console.print(table)
-    console.print("[dim]Seeds that solve the task, and the mean % of right sequences in the longest test bin.")
+    else:
+        console.print(table)
+        console.print("[dim]Seeds that solve the task, and the mean % of right sequences in the longest test bin.")
     if len(collection.cells) > len(collection.chosen):
         console.print("[dim]Of several settings (such as learning rates) validation chose one.")
     _print_failures(console, collection.records, traceback)

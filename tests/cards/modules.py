@@ -127,3 +127,43 @@ class Neither(nn.Module):
 
 def not_a_module(width: int) -> int:
     return width
+
+
+class Remembering(Running):
+    """It goes on where its last call ended."""
+
+    last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        y = y if self.last is None else y + self.last
+        self.last = y.detach()[:1, -1:]
+        return y
+
+
+class Once(Running):
+    """It cannot be called a second time."""
+
+    was_called = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.was_called:
+            raise RuntimeError("out of tape")
+        self.was_called = True
+        return super().forward(x)
+
+
+class Double(Running):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).double()
+
+
+class NotANumber(Running):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * float("nan")
+
+
+class Loud(Running):
+    def forward(self, x: Tensor) -> Tensor:
+        print("in forward")  # noqa: T201
+        return super().forward(x)

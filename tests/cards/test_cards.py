@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -14,19 +15,22 @@ import torch
 from typer.testing import CliRunner
 
 import assay
+from assay.analysis.cells import Cell
 from assay.cards import making as makings
 from assay.cards.examination import examine_subject
 from assay.cards.making import Making
 from assay.cards.page import render
+from assay.cards.results import Entry
 from assay.cards.subject import subject_of
-from assay.cards.verdicts import sentences
-from assay.cli import app
+from assay.cards.verdicts import headline, sentence, sentences
+from assay.cli import app, main
 from assay.description import digest
 from assay.errors import BadInput
 from assay.lab.execute import execute
 from assay.models import named_model, read_model
 from assay.models.foreign import ForeignLayer, InSkeleton
 from assay.models.skeleton import Foreign
+from assay.record import ProbeScore, Probing, Record
 from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
 from assay.studies import study_named
@@ -152,6 +156,10 @@ WRONG = {
     "Moving": "Moving(width=8) on [batch, time, width] = [2, 5, 8] on cpu gives its output on meta",
     "ForwardOnly": "ForwardOnly with vocab=3, features=0, answers=2 on inputs [4, 6] raises in backward",
     "Nothing": "Nothing with vocab=3, features=0, answers=2 has no parameters that can be trained",
+    "Double": "Double(width=8) on [batch, time, width] = [2, 5, 8] of torch.float32 gives torch.float64 of shape",
+    "NotANumber": "NotANumber with vocab=3, features=0, answers=2 on inputs [4, 6] gives NaN before the first step",
+    "Remembering": "Remembering keeps something of an earlier call: after other inputs [4, 6], its output of row 0",
+    "Once": "Once cannot be called twice: the second call raises RuntimeError: out of tape",
     "SeesFuture": "SeesFuture sees the future: changing token",
     "Neither": "Neither can be built neither as a mixer nor as a model",
     "not_a_module": "not_a_module(8) is a int, not a torch.nn.Module",
@@ -183,6 +191,15 @@ def test_a_table_that_is_too_short_is_tested_on_what_it_can_read():
     (bins,) = {run.testing.bins for run in examination.runs if run.task.kind == "parity"}
     assert [bin_.name for bin_ in bins] == ["1x", "2x", "4x"]
     assert "index-lookup" not in examination.shortened
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_any_training(tiny: Path):
+    (tiny / "file").write_text("")
+    with pytest.raises(BadInput, match=r"cannot write .*file/cards: .*file is not a folder"):
+        assay.card("elman", out=tiny / "file" / "cards", device="cpu")
+    result = CliRunner().invoke(app, ["card", "elman", "--device", "cpu", "--out", "file"])
+    assert "cannot write file: file is not a folder" in str(result.exception)
+    assert [path.name for path in tiny.iterdir()] == ["file"]
 
 
 # -- cards -------------------------------------------------------------------------------------------------------------
@@ -258,4 +275,63 @@ def test_references_ship_and_are_shown_without_training(tmp_path: Path):
     words = [text for text in sentences(card) if "parity" in text]
     assert len(words) == 1
     assert f"{len(parity.cell.right_on_random)} of 3 seeds" in words[0] or "all 3 seeds" in words[0]
-    assert "none of their failures follows from too small a state" in "\n".join(render(card).markdown)
+    assert "none of their failures follows from these bounds" in "\n".join(render(card).markdown)
+
+
+def proved_right(record: Record) -> Record:
+    """A record as if its run had been right on everything."""
+    scores = tuple(score.model_copy(update={"sequences": 1.0, "answers": 1.0}) for score in record.scores)
+    probing = Probing(probes=1, scores=(ProbeScore(name="p", rows=1, wrong=0),), seconds=0.0)
+    return record.model_copy(update={"verdict": "solved", "scores": scores, "probing": probing})
+
+
+def test_what_was_not_tested_like_the_references_is_said(tiny: Path):
+    """Shorter inputs are named wherever a verdict stands; a run that failed is no failure to learn."""
+    made, name = assay.card(f"{HERE}:ShortTable", against=["elman"], device="cpu", jobs=1), f"{HERE}:ShortTable"
+    records = [proved_right(record) for record in made.records[name]]
+    broken = [
+        r.model_copy(update={"verdict": "failed", "error": "OSError: no luck"}) if r.task == "s3" else r
+        for r in records
+    ]
+    card = dataclasses.replace(made, records={name: broken})
+    notes = "(1 without a result, 1 of these on shorter inputs than the references)"
+    assert headline(card) == f"ShortTable solves 2 of 3 tasks in at least one of 1 seeds, probes included {notes}."
+    assert "S_3 has no result: 2 of 2 runs failed, the first with OSError: no luck." in sentences(card)
+    assert "right on every random input of up to 24 tokens" in repr(card)
+    assert "<li>S_3 has no result" in card._repr_html_()
+    page = render(card)
+    assert "1 of 1<br>1 probed<br>to 24 tokens" in "\n".join(page.markdown)
+    assert "1/1 (1)$^*$" in str(page.files["card.tex"])
+    assert "solved 1/1 to 24 tokens" in str(page.files["badge.svg"])
+    assert json.loads(str(page.files["card.json"]))["results"][0]["tested up to"] == 24
+
+
+def test_verdicts_do_not_say_more_than_the_numbers(tiny: Path):
+    made = assay.card("elman", against=[], device="cpu", jobs=1, layers=2)
+    assert made.subject.description == "a model of Assay, with 2 layers of width 8"
+    (parity,) = [entry for entry in made.own if entry.question.task == "parity"]
+    nearly = [
+        r.model_copy(
+            update={
+                "verdict": "censored",
+                "scores": tuple(s.model_copy(update={"sequences": 0.9999}) for s in r.scores),
+            }
+        )
+        for r in parity.cell.records
+    ]
+    text = sentence(made, Entry("elman", parity.question, Cell("parity", "elman", "", tuple(nearly))))
+    assert "99.9 % of the sequences of training length are right, and in no seed all of them" in text
+    diverged = tuple(r.model_copy(update={"verdict": "diverged", "scores": ()}) for r in nearly)
+    text = sentence(made, Entry("elman", parity.question, Cell("parity", "elman", "", diverged)))
+    assert text == "Elman network diverges on parity in 1 of 1 seeds."
+
+
+def test_what_a_class_prints_is_not_part_of_the_json(tiny: Path, capfd: pytest.CaptureFixture[str]):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["assay", "card", f"{HERE}:Loud", "--against", "", "--device", "cpu", "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    out, err = capfd.readouterr()
+    assert ended.value.code in (None, 0)
+    assert json.loads(out)["kind"] == "card"
+    assert "in forward" in err

@@ -54,6 +54,28 @@ def test_a_task_without_questions_at_some_positions_and_real_inputs(tmp_path: Pa
         write_data(small("parity"), ["test"], 4, tmp_path / "file")
 
 
+def test_files_of_others_are_never_overwritten(tmp_path: Path):
+    """A second command for the same data adds its split; anything else that is there stays as it is."""
+    spec, folder = small("parity"), tmp_path / "new" / "data"
+    write_data(spec, ["test"], 4, folder)
+    write_data(spec, ["train"], 4, folder)
+    readme = (folder / "README.md").read_text()
+    assert [line.strip() for line in readme.splitlines() if "path:" in line] == [
+        "path: train.jsonl",
+        "path: test.jsonl",
+    ]
+    with pytest.raises(BadInput, match=r"already has README.md, test.jsonl, which are not of this data"):
+        write_data(small("flip-flop"), ["test"], 4, folder)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for name in ("README.md", "train.src"):
+        (mine / name).write_text("mine")
+        with pytest.raises(BadInput, match=f"already has {name}, which are not of this data"):
+            write_data(spec, ["train"], 4, mine, as_text=True)
+        assert [path.read_text() for path in mine.iterdir()] == ["mine"]
+        (mine / name).unlink()
+
+
 def test_a_task_from_files_answers_their_lines_and_nothing_else(tmp_path: Path):
     write_data(small("parity"), ["train"], 300, tmp_path, as_text=True)
     task, parity = Pairs(path=str(tmp_path / "train")), small("parity").task

@@ -81,11 +81,14 @@ def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert summary["verdict"] == ended.verdict
 
 
-def test_targets_that_are_wrong(monkeypatch: pytest.MonkeyPatch):
+def test_targets_that_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (file := tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="unknown target 'tensorbord'; did you mean 'tensorboard'"):
         check_targets(["tensorbord:x"])
     with pytest.raises(BadInput, match="--log wandb is not valid: write wandb:PROJECT"):
         check_targets(["wandb"])
+    with pytest.raises(BadInput, match=r"cannot write .*file/x: .*file is not a folder"):
+        check_targets([f"tensorboard:{file}/x"])
     monkeypatch.setattr(run_logs, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"needs tensorboard, which is not installed: pip install 'assay\[logs\]'"):
         check_targets(["tensorboard:x"])

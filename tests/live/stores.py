@@ -59,7 +59,7 @@ def hostile(folder: Path) -> Store:
     """Names with markup and control signs, an index that lies, and heartbeats of nonsense."""
     store = Store.create(folder)
     spec = {"task": {"kind": IMAGE}, "model": {"name": SCRIPT}, "seed": 7, "training": {"lr": float("inf")}}
-    strange = {"task": {"kind": "parity"}, "model": {"name": CONTROL}, "seed": 10**30}
+    strange = {"task": {"kind": "parity"}, "model": {"name": CONTROL}, "seed": 10**30, "training": {"lr": 10**400}}
     (run,) = specs(count=1).values()
     store.add(record(run, digest="a", spec=spec, verdict="failed", stopped="error", error=f"{IMAGE} " + "x" * 10_000))
     store.add(record(run, digest="b", spec=strange, verdict="censored", stopped="steps", ended="9"))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from typer.testing import CliRunner
@@ -115,6 +118,8 @@ def test_a_hostile_store_is_told_as_text_or_refused(tmp_path: Path, monkeypatch:
         assert max(len(one["detail"]) for one in told["newest"]) == 200
         answer = state(server, f"/curves.json?task={IMAGE.replace(' ', '%20')}&model={SCRIPT}")
         assert answer["runs"][0]["rate"] is None
+        answer = state(server, f"/curves.json?{urlencode({'task': 'parity', 'model': '�[2J�model'})}")
+        assert answer["runs"][0]["rate"] is None, "a rate of 400 digits"
         (segment,) = (store.path / "segments").glob("*.jsonl")
         (run,) = specs(count=1).values()
         for line in (b"{}", b"[" * 100_000, record(run, spec={"task": 5}).model_dump_json().encode()):
@@ -124,6 +129,30 @@ def test_a_hostile_store_is_told_as_text_or_refused(tmp_path: Path, monkeypatch:
             segment.write_bytes(whole)
         _, _, page = ask(server, "/")
         assert IMAGE.encode() not in page
+
+
+def test_a_request_of_nonsense_is_answered_and_none_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    store = Store.create(tmp_path / "s")
+    with served(store) as server:
+        for line, status in {
+            "GET http://[ HTTP/1.1": b"404",
+            "GET /state.json?%00=%ff&x HTTP/1.1": b"200",
+            "GET //evil.example/ HTTP/1.1": b"404",
+            "GET /state.json": b"400",
+            "BREW / HTTP/1.1": b"501",
+            f"GET /{'x' * 70_000} HTTP/1.1": b"414",
+        }.items():
+            with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
+                host = f"Host: 127.0.0.1:{server.server_port}"
+                connection.sendall(f"{line}\r\n{host}\r\nConnection: close\r\n\r\n".encode())
+                assert status in connection.recv(1000).splitlines()[0] or line == "GET /state.json", line
+        for _ in range(3):  # readers that do not wait for their answer
+            connection = socket.create_connection(("127.0.0.1", server.server_port), timeout=10)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.sendall(f"GET / HTTP/1.1\r\n{host}\r\n\r\n".encode())
+            connection.close()
+        assert state(server)["total"] == 0
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_store_whose_name_is_markup(tmp_path: Path):

@@ -123,6 +123,9 @@ def test_of_a_packed_file_and_of_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         store.pack(tmp_path / "p.jsonl.xz")
     result = CliRunner().invoke(app, ["watch", str(tmp_path / "p.jsonl.xz")])
     assert "2 of 2 runs ended (1 solved, 1 failed), 0 processes at work" in result.output
+    for every in ("nan", "inf", "0"):
+        wrong = CliRunner().invoke(app, ["watch", str(tmp_path / "s"), "--every", every])
+        assert f"--every {every} is not valid: seconds from 0.1 to 3600" in str(wrong.exception)
     missing = CliRunner().invoke(app, ["watch", str(tmp_path / "missing")])
     assert "there is no store at" in str(missing.exception)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +14,7 @@ from assay.analysis.cells import Cell, bins, differing_fields
 from assay.analysis.grid import Grid
 from assay.analysis.titles import task_title
 from assay.description import canonical
-from assay.errors import BadInput, suggestion
+from assay.errors import BadInput, in_one_line, suggestion
 from assay.record import Record
 from assay.store import Store
 from assay.studies import RESULTS, STUDIES, study_named
@@ -30,6 +32,7 @@ class Collection:
     command: str  # that makes the page
     records: list[Record]
     beside: Mapping[str, Mapping[str, Sequence[Record]]] = field(default_factory=dict)
+    pending: int = 0  # runs that commands on the store have named and that have no record
     kind: Literal["collection"] = "collection"
 
     @property
@@ -39,26 +42,42 @@ class Collection:
     @cached_property
     def grid(self) -> Grid:
         """All finished runs by variant and task: our models, and then the variants of published studies."""
+        names, digests = task_names(self.everything), dict[str, dict[str, list[str]]]()
+        for variant, records in self._by_variant.items():
+            for record in records:
+                if record.finished:
+                    digests.setdefault(variant, {}).setdefault(names[_setup(record.spec)], []).append(record.digest)
+        return Grid(digests, self.everything)
+
+    @cached_property
+    def _by_variant(self) -> dict[str, list[Record]]:
         variants: dict[str, list[Record]] = {}
         for record in self.records:
             variants.setdefault(record.model, []).append(record)
         for study, published in self.beside.items():
             variants |= {f"{variant} ({study})": [*records] for variant, records in published.items()}
-        everything = [record for records in variants.values() for record in records]
-        names, digests = task_names(everything), dict[str, dict[str, list[str]]]()
-        for variant, records in variants.items():
-            for record in records:
-                if record.finished:
-                    digests.setdefault(variant, {}).setdefault(names[_setup(record.spec)], []).append(record.digest)
-        return Grid(digests, everything)
+        return variants
+
+    @cached_property
+    def everything(self) -> list[Record]:
+        """All records, also those of published studies."""
+        return [record for records in self._by_variant.values() for record in records]
+
+    @cached_property
+    def failed(self) -> Counter[tuple[str, str]]:
+        """The number of runs that failed with an error, by model and task: they are no evidence of either kind."""
+        names = task_names(self.everything)
+        return Counter((r.model, names[_setup(r.spec)]) for r in self.records if not r.finished)
 
     @property
     def variants(self) -> list[str]:
-        return list(self.grid.digests)
+        ours = dict.fromkeys(record.model for record in self.records)
+        return list(dict.fromkeys([*ours, *self.grid.digests]))
 
     @property
     def tasks(self) -> list[str]:
-        return list(dict.fromkeys(task for tasks in self.grid.digests.values() for task in tasks))
+        finished = (task for tasks in self.grid.digests.values() for task in tasks)
+        return list(dict.fromkeys([*finished, *(task for _, task in self.failed)]))
 
     @property
     def chosen(self) -> list[Cell]:
@@ -78,9 +97,40 @@ def collect(path: Path, command: str, studies: Sequence[str] = ()) -> Collection
     records = Store.open(path).records()
     if not records:
         raise BadInput(f"{path} has no records; `assay run`, `assay compare` and `assay study` make them")
+    require_readable(path, records)
     title = path.resolve().name.removesuffix(".jsonl.xz")
     specs = [record.spec for record in records]
-    return Collection(title, command, records, {name: comparable(name, specs) for name in studies})
+    beside = {name: comparable(name, specs) for name in studies}
+    return Collection(title, command, records, beside, _pending(path, records))
+
+
+def _pending(path: Path, records: Sequence[Record]) -> int:
+    """The number of runs that commands on a store have named and that have no record."""
+    if not any(path.glob("plans/*.runs")):
+        return 0
+    from assay.lab.plan_file import noted_runs  # imports torch
+
+    return len(noted_runs(path).keys() - {record.digest for record in records})
+
+
+def require_readable(path: Path, records: Sequence[Record]) -> None:
+    """BadInput for a record that cannot be shown: anyone may have written its spec and its scores."""
+    for record in records:
+        try:
+            _setup(record.spec)
+            shares = [share for score in record.scores for share in (score.sequences, score.answers)]
+            if not all(0 <= share <= 1 for share in shares):
+                raise ValueError("a share is not between 0 and 1")
+            lengths = [*record.spec["training"]["lengths"], record.rate]
+            if not all(0 < number < math.inf for number in lengths) or len(lengths) != 3:
+                raise ValueError("training.lengths and training.lr should be three positive numbers")
+            if not {score.bin for score in record.scores if not score.probe} <= {*record.bins}:
+                raise ValueError("a score of a test bin that its spec does not name")
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            raise BadInput(
+                f"{path}: the record {record.digest[:16]!r} cannot be shown ({in_one_line(error)}); restore the file "
+                "or move it out of the store"
+            ) from None
 
 
 def comparable(name: str, specs: Sequence[dict[str, Any]]) -> dict[str, list[Record]]:

@@ -28,25 +28,27 @@ class Cost:
     architecture: str
     length: int
     microseconds: float
+    device: str  # cpu, or the name of a GPU
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def measure_costs(models: Mapping[str, Architecture], device: torch.device) -> tuple[Cost, ...]:
-    """The costs of several architectures, with one CPU thread."""
+    """The costs of several architectures, on a CPU with one thread."""
     with one_thread(), torch.no_grad():
         return tuple(cost for name, model in models.items() for cost in _costs(name, model, device))
 
 
 def _costs(name: str, model: Architecture, device: torch.device) -> Iterator[Cost]:
+    place = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     module = model.build(VOCAB, 0, ANSWERS, Rng.seeded(0, "cost")).to(device).eval()
     for length in LENGTHS:
         try:
             seconds = _seconds(module, torch.ones(ROWS, length, dtype=torch.int64, device=device))
         except Exception:  # it cannot read so long an input, which the examination has told
             return
-        yield Cost(name, length, 1e6 * seconds / (ROWS * length))
+        yield Cost(name, length, 1e6 * seconds / (ROWS * length), place)
         if seconds > LONGEST_CALL:
             return
 

@@ -140,6 +140,8 @@ def _train_once(examiner: Examiner, call: str) -> None:
     moved = next((place for place in places if place.type != device.type), None)
     if moved is not None:
         raise Fault(f"{call} {shape} on {device.type} has tensors on {moved}; use the device of the input")
+    if logits.isnan().any():
+        raise Fault(f"{call} {shape} gives NaN before the first step")
     try:
         member_losses(logits[None], spec.task.solve(inputs)[None]).sum().backward()
     except Exception as error:
@@ -156,7 +158,7 @@ def _dependences(spec: RunSpec, device: torch.device) -> Iterator[Check]:
     examiner = Examiner(build_module(spec, device), spec, device)
     yield _gradients(examiner)
     unknown = examiner.examine()  # BadInput if it sees the future, whatever the task
-    about = "later tokens and other rows of the batch do not change an output"
+    about = "later tokens, other rows of the batch and earlier calls do not change an output"
     yield Check("causality and batch", "unknown" if unknown else "passed", unknown or about)
     yield _precision(examiner, spec)
     yield Check("longest input", "passed", f"reads {spec.longest:,} tokens of {spec.task.kind}")

@@ -76,6 +76,7 @@ def plain(card: Card) -> dict[str, Any]:
         "verdicts": sentences(card),
         "examination": [check._asdict() for check in examination.checks],
         "left_out": examination.left_out,
+        "without_result": card.without_result,
         "shortened": examination.shortened,
         "results": [entry.plain() for entry in card.entries.values()],
         "sizes": {name: sizes(records) for name, records in card.records.items()},
@@ -102,10 +103,12 @@ def pdf(chart: Chart) -> bytes:
 def tex(card: Card) -> str:
     r"""A table for \input, with booktabs: seeds that solve each task, and those right on every random input."""
     names, questions = card.architectures, card.scale.questions
+    is_short = any(entry.is_shortened for entry in card.own)
     titles = [title_tex(card.titles[question.task]) for question in questions]
     lines = [
         f"% What {card.subject.title} can do, beside references: a card of Assay at {card.scale_name} scale.",
         "% Seeds that are right on every random test input and on every probe; in parentheses, on random inputs alone.",
+        *([r"% $^*$: tested on shorter inputs than the references, because it can read no longer ones."] * is_short),
         r"% Needs \usepackage{booktabs}.",
         f"\\begin{{tabular}}{{l{'c' * len(titles)}}}",
         r"\toprule",
@@ -124,7 +127,8 @@ def _tex_cell(card: Card, name: str, task: str) -> str:
     entry = card.entry(name, task)
     if entry is None:
         return "--"
-    return f"{len(entry.cell.solved)}/{entry.seeds} ({len(entry.cell.right_on_random)})"
+    mark = "$^*$" if entry.is_shortened else ""
+    return f"{len(entry.cell.solved)}/{entry.seeds} ({len(entry.cell.right_on_random)}){mark}"
 
 
 def bib(card: Card) -> str:
@@ -142,7 +146,8 @@ def badge(card: Card) -> str:
     for entry in card.own:
         solved, seeds = len(entry.cell.solved), entry.seeds
         colour = GREEN if solved == seeds else AMBER if solved else GREY
-        parts.append((card.titles[entry.question.task], f"{solved}/{seeds}", colour))
+        limit = f" to {entry.longest(entry.bins[-1]):,} tokens" if entry.is_shortened else ""
+        parts.append((card.titles[entry.question.task], f"{solved}/{seeds}{limit}", colour))
     rows, title = [], html.escape(headline(card))
     widths = [LETTER * len(f"{name}: solved {text}") + 16 for name, text, _ in parts]
     width = max(widths)

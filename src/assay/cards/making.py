@@ -19,6 +19,7 @@ from assay.lab.engines.choice import RunOptions, store_plan_and_engine
 from assay.lab.engines.engine import OnEvent
 from assay.models.skeleton import Architecture
 from assay.record import Record
+from assay.report.page import require_writable
 from assay.spec import RunSpec
 from assay.store import Store
 from assay.studies import RESULTS
@@ -116,10 +117,10 @@ def card(
     """
     if isinstance(against, str):
         raise BadInput(f"against = '{against}' is not valid: a list of names, as ['lstm', 'delta-net']")
+    if out is not None:
+        require_writable(Path(out))
     making = Making(model, against, scale, Path(store), RunOptions(device, jobs), **model_options)
     made = making.card(making.carry_out())
     if out is not None:
-        from assay.cards.page import render
-
-        render(made).save(Path(out))
+        made.save(out)
     return made

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from assay.analysis.cells import wilson
 from assay.cards import figures, files
+from assay.cards.cost import REPETITIONS, ROWS
 from assay.cards.results import Card, Entry, sizes
 from assay.cards.verdicts import headline, sentences
 from assay.report.page import STYLE, Page, Shaded
 from assay.report.provenance import provenance
-from assay.report.text import or_dash, percent
+from assay.report.text import in_percent, or_dash, percent
 
 CARD_STYLE = """
 table.matrix th,table.matrix td{text-align:center;padding:.25rem .45rem}
@@ -46,7 +48,7 @@ def render(card: Card) -> Page:
     _sizes(page, card)
     _bounds(page, card)
     if card.costs:
-        page.chart("cost", figures.cost(card), "Cost against length", COST)
+        page.chart("cost", figures.cost(card), "Cost against length", _about_costs(card))
         _costs(page, card)
     records = [record for records in card.records.values() for record in records]
     page.facts([*_missing(card), *provenance(records, 0, NOTE, card.titles), files.BESIDE])
@@ -54,10 +56,13 @@ def render(card: Card) -> Page:
     return page
 
 
-COST = (
-    "Microseconds per token of a forward pass over 8 rows with one CPU thread, the best of three, measured on the "
-    "machine that made this page while it made it: a comparison of these rows with each other, and nothing else."
-)
+def _about_costs(card: Card) -> str:
+    device = card.costs[0].device
+    where = "with one CPU thread" if device == "cpu" else f"on one {device}"
+    return (
+        f"Microseconds per token of a forward pass over {ROWS} rows {where}, the best of {REPETITIONS}, measured on "
+        "the machine that made this page while it made it: a comparison of these rows with each other, and nothing else."
+    )
 
 
 def _battery(card: Card) -> str:
@@ -66,7 +71,9 @@ def _battery(card: Card) -> str:
     return (
         f"The battery has {len(scale.questions)} tasks; each is trained at {len(scale.rates)} learning rates ({rates}) "
         f"from {scale.seeds} seeds for at most {scale.steps:,} steps. References have {scale.layers} layers of width "
-        f"{scale.width} in the same skeleton."
+        f"{scale.width} in the skeleton that all mixers of Assay share. So few seeds say little about others: by the "
+        f"95 % interval, {scale.seeds} of {scale.seeds} is a share of {in_percent(wilson(scale.seeds, scale.seeds))} % "
+        f"of all seeds, and 0 of {scale.seeds} one of {in_percent(wilson(0, scale.seeds))} %."
     )
 
 
@@ -85,7 +92,8 @@ def _both_verdicts(entry: Entry | None) -> str | Shaded:
     if entry is None:
         return "-"
     random, probed = len(entry.cell.right_on_random), len(entry.cell.solved)
-    return Shaded(f"{random} of {entry.seeds}\n{probed} probed", probed / entry.seeds)
+    limit = f"\nto {entry.longest(entry.bins[-1]):,} tokens" if entry.is_shortened else ""
+    return Shaded(f"{random} of {entry.seeds}\n{probed} probed{limit}", probed / entry.seeds)
 
 
 def _matrix(page: Page, card: Card) -> None:
@@ -141,10 +149,14 @@ def _sizes(page: Page, card: Card) -> None:
         size = sizes(records)
         bits = size["state_bits"]
         state = "unknown" if bits is None else f"{bits:,}"
-        rows.append([card.title(name), or_dash(size["parameters"]), state, f"{len(card.solved_by(name))}"])
+        rows.append([card.title(name), or_dash(size["parameters"]), state, _count(card, name)])
     text = "The largest over the tasks. The state of a module of one's own is unknown: it shows no step and no state."
     header = ["architecture", "parameters", "bits of state, largest", "tasks solved in some seed"]
     page.table("Sizes", header, rows, text)
+
+
+def _count(card: Card, name: str) -> str:
+    return f"{len(card.solved_by(name))} of {len(card.tasks_of(name))}"
 
 
 def _bounds(page: Page, card: Card) -> None:
@@ -164,17 +176,26 @@ def _bounds(page: Page, card: Card) -> None:
 
 
 def _enough(card: Card) -> str:
-    most = max((bound.bits for bound in card.bounds if bound.bits), default=0)
-    known = {name: bits for name, records in card.records.items() if (bits := sizes(records)["state_bits"])}
     text = (
         "The bits that every recurrent machine must carry at some time, if it is right on all inputs of the longest "
         "tested length; for index lookup also the best share of right answers with half of these bits."
     )
-    own = known.get(card.subject.name)
-    if known and min(known.values()) >= most:
-        least = f"at least {min(known.values()):,} bits, more than the {most:,} that any of these tasks needs"
-        text += f" Every known state on this page has {least}: none of their failures follows from too small a state."
-    if own is None:
+    bits_needed = {bound.task: bound.bits for bound in card.bounds if bound.bits}
+    known, short = False, []
+    for (name, task), entry in card.entries.items():
+        bits = entry.cell.records[0].state_bits
+        if bits is not None and task in bits_needed:
+            known = True
+            if bits < bits_needed[task]:
+                short.append(f"{card.title(name)} on {card.titles[task]} ({bits:,} of {bits_needed[task]:,} bits)")
+    if short:
+        text += f" These states are too small for it: {', '.join(short)}."
+    elif known:
+        text += (
+            " Every known state on this page has as many bits as its task needs, so none of their failures follows "
+            "from these bounds."
+        )
+    if sizes(card.records[card.subject.name])["state_bits"] is None:
         text += f" How many bits {card.subject.title} carries is unknown."
     return text
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from assay.analysis.cells import Cell, bins, cells
@@ -35,6 +37,11 @@ class Entry:
         return bins([self.cell])
 
     @property
+    def is_shortened(self) -> bool:
+        """Whether it was tested on shorter inputs than the references, because it can read no longer ones."""
+        return len(self.bins) < len(self.question.bins())
+
+    @property
     def rate(self) -> float:
         return self.cell.records[0].rate
 
@@ -63,6 +70,7 @@ class Entry:
             "stands for": self.question.stands_for,
             "rate": self.rate,
             "seeds": self.seeds,
+            "tested up to": self.longest(self.bins[-1]),
             **{f"right up to {name}": self.right(name) for name in names},
             **{f"accuracy {name}": self.cell.accuracy(name) for name in names},
             "right on random": len(self.cell.right_on_random),
@@ -74,7 +82,7 @@ class Entry:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Card:
     """All that a card says: the subject and the references on every task, what was examined, bounds and costs."""
 
@@ -85,6 +93,24 @@ class Card:
     records: Mapping[str, Sequence[Record]]  # by architecture, the subject first
     missing: tuple[str, ...]  # references without records
     costs: tuple[Cost, ...] = ()
+
+    def __repr__(self) -> str:
+        from assay.cards.verdicts import headline, sentences
+
+        return "\n".join([headline(self), *sentences(self)])
+
+    def _repr_html_(self) -> str:
+        """The verdicts as a list, for notebooks."""
+        from assay.cards.verdicts import headline, sentences
+
+        verdicts = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences(self))
+        return f"<p>{html.escape(headline(self))}</p><ul>{verdicts}</ul>"
+
+    def save(self, folder: Path | str) -> list[Path]:
+        """Write the page, with all files beside it; returns the files."""
+        from assay.cards.page import render
+
+        return render(self).save(Path(folder))
 
     @cached_property
     def entries(self) -> dict[tuple[str, str], Entry]:
@@ -136,6 +162,17 @@ class Card:
     def solved_by(self, architecture: str) -> list[str]:
         """The tasks that at least one seed solves, probes included."""
         return [task for (name, task), entry in self.entries.items() if name == architecture and entry.cell.solved]
+
+    @cached_property
+    def without_result(self) -> dict[str, str]:
+        """Of the battery's tasks those on which the subject has no result, with the reason: no failure to learn."""
+        reasons = dict(self.examination.left_out)
+        for question in self.scale.questions:
+            runs = [record for record in self.records[self.subject.name] if record.task == question.task]
+            errors = [record.error or "" for record in runs if not record.finished]
+            if errors:
+                reasons[question.task] = f"{len(errors)} of {len(runs)} runs failed, the first with {errors[0]}"
+        return {q.task: reasons[q.task] for q in self.scale.questions if q.task in reasons}
 
     @property
     def failures(self) -> list[Record]:

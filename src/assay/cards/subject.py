@@ -15,7 +15,7 @@ from assay.errors import BadInput, in_one_line
 from assay.models import MODELS, named_model
 from assay.models.foreign import ForeignMixer, InSkeleton, output_of, width_argument
 from assay.models.registry import PREFIXES
-from assay.models.skeleton import Architecture, Foreign
+from assay.models.skeleton import Architecture, Foreign, Stack
 from assay.registry import import_path
 from assay.rng import Rng
 from assay.studies.card import Scale
@@ -53,8 +53,11 @@ def subject_of(model: str | Callable[..., nn.Module] | Architecture, scale: Scal
     if not isinstance(model, str):
         model = Foreign.of(model).path
     if model in MODELS.entries:
-        size = f"{scale.layers} layers of width {scale.width}"
-        return Subject(model, row_title(model), scale.named(model, **options), f"a model of Assay, with {size}")
+        architecture = scale.named(model, **options)
+        size = (
+            f", with {_size(len(architecture.mixers), architecture.width)}" if isinstance(architecture, Stack) else ""
+        )
+        return Subject(model, row_title(model), architecture, f"a model of Assay{size}")
     prefix, colon, rest = model.partition(":")
     if not colon:
         MODELS.load(model)  # BadInput with the nearest name
@@ -62,6 +65,14 @@ def subject_of(model: str | Callable[..., nn.Module] | Architecture, scale: Scal
     if prefix in PREFIXES:
         return _of_package(model, prefix, rest, sizes | options)
     return _of_path(model, sizes, options)
+
+
+def _size(layers: int, width: int) -> str:
+    """
+    >>> _size(1, 32)
+    '1 layer of width 32'
+    """
+    return f"{layers} layer{'s' * (layers != 1)} of width {width}"
 
 
 def _of_package(name: str, prefix: str, rest: str, options: dict[str, Any]) -> Subject:
@@ -116,9 +127,7 @@ def _as_mixer(
     x = torch.zeros(ROWS, TIME, width)
     _require_shape(call, layer, x, "[batch, time, width]", list(x.shape))
     found = f"{call} maps [batch, time, width] to the same shape, so it is a mixer"
-    return Subject(
-        path, title, model, f"{found}, put into the shared skeleton ({model.layers} layers of width {width})"
-    )
+    return Subject(path, title, model, f"{found}, put into the shared skeleton ({_size(model.layers, width)})")
 
 
 def _as_model(
@@ -155,5 +164,9 @@ def _require_shape(call: str, module: nn.Module, x: Tensor, kind: str, expected:
     given = f"{output.dtype} of shape {list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
     if not isinstance(output, Tensor) or list(output.shape) != expected or not output.is_floating_point():
         raise CallError(f"{call} {inputs} gives {given}; it should give floats of shape {expected}", was_built=True)
+    if x.is_floating_point() and torch.promote_types(output.dtype, x.dtype) != x.dtype:
+        raise CallError(
+            f"{call} {inputs} of {x.dtype} gives {given}; the layers around it compute in {x.dtype}", was_built=True
+        )
     if output.device != x.device:
         raise CallError(f"{call} {inputs} on {x.device} gives its output on {output.device}", was_built=True)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from assay.cards.results import Card, Entry
+from assay.report.text import percent
 
 SHORTEST = 60  # letters of a word that a sentence can hold
 
 
 def headline(card: Card) -> str:
     """How many tasks the subject solves, and how many each reference does."""
-    name, tasks = card.subject.title, len(card.own)
+    name, tasks = card.subject.title, len(card.scale.questions)
     solved = card.solved_by(card.subject.name)
     first = f"{name} solves {len(solved)} of {tasks} tasks in at least one of {card.scale.seeds} seeds, probes included"
+    short = sum(entry.is_shortened for entry in card.own if entry.cell.solved)
+    notes = [f"{len(card.without_result)} without a result"] if card.without_result else []
+    notes += [f"{short} of these on shorter inputs than the references"] if short else []
+    first += f" ({', '.join(notes)})" if notes else ""
     others = [other for other in card.architectures if other != card.subject.name]
     counts = [f"{card.title(other)} {_count(card, other)}" for other in others]
     return f"{first}. Of the references: {', '.join(counts)}." if counts else f"{first}."
@@ -24,10 +29,12 @@ def _count(card: Card, name: str) -> str:
 
 
 def sentences(card: Card) -> list[str]:
-    """One verdict for each task, and one for each task that is left out."""
+    """One verdict for each task, and one for each task without a result."""
     written = [sentence(card, entry) for entry in card.own]
-    left_out = card.examination.left_out
-    return [*written, *(f"{card.titles[task]} is left out: {reason}." for task, reason in left_out.items())]
+    for task, reason in card.without_result.items():
+        said = "is left out" if task in card.examination.left_out else "has no result"
+        written.append(f"{card.titles[task]} {said}: {reason}.")
+    return written
 
 
 def sentence(card: Card, entry: Entry) -> str:
@@ -47,8 +54,7 @@ def _verdict(name: str, title: str, card: Card, entry: Entry) -> str:
         text = f"{name} is right on every random input of {title} up to {longest:,} tokens in {right} of {seeds} seeds"
         if solved == right:
             return f"{text}, and on every probe{_proved(entry)}"
-        word = f"; the shortest wrong word is {entry.word}" if entry.word and len(entry.word) <= SHORTEST else ""
-        return f"{text}, but probes refute {right - solved} of these{word}"
+        return f"{text}, but probes refute {right - solved} of these{_wrong_word(entry)}"
     reached = [bin_ for bin_ in entry.bins if entry.right(bin_)]
     if reached:
         last = reached[-1]
@@ -59,11 +65,20 @@ def _verdict(name: str, title: str, card: Card, entry: Entry) -> str:
         return (
             f"{name} is right on every random input of {title} {far}, in {entry.right(last)} of {seeds} seeds{beyond}"
         )
-    share = 100 * (entry.cell.accuracy(entry.bins[0]) or 0.0)
-    steps = card.scale.steps
+    if all(record.verdict == "diverged" for record in entry.cell.records):
+        return f"{name} diverges on {title} in {seeds} of {seeds} seeds"
     return (
-        f"{name} does not learn {title} in {steps:,} steps: {share:.0f} % of the sequences of training length are right"
+        f"{name} does not learn {title} in {card.scale.steps:,} steps: {percent(entry.cell.accuracy(entry.bins[0]))} % "
+        "of the sequences of training length are right, and in no seed all of them"
     )
+
+
+def _wrong_word(entry: Entry) -> str:
+    """The shortest wrong word that is known, or its length if the word does not fit into a sentence."""
+    word, length = entry.cell.wrong_word, entry.cell.first_failing_length
+    if word and len(word) <= SHORTEST:
+        return f"; the shortest wrong word is {word}"
+    return f"; the shortest wrong word has {length:,} symbols" if length else ""
 
 
 def _proved(entry: Entry) -> str:

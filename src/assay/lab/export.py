@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ from assay.errors import BadInput
 from assay.lab.data import held_out
 from assay.lab.training_sets import training_set
 from assay.spec import RunSpec
-from assay.store import make_folder
 from assay.tasks.pairs import NO_QUESTION
 from assay.tasks.task import IGNORE, Batch, Task, unpadded
 
 CPU = torch.device("cpu")
+TABLES = ("train.jsonl", "validation.jsonl", "test.jsonl")
 Row = dict[str, Any]
 
 
@@ -25,6 +26,8 @@ def write_data(spec: RunSpec, splits: Sequence[str], rows: int, folder: Path, as
     """Write one file (of text: two) for each split, and a page that says what they are; returns the files."""
     if as_text and spec.task.features:
         raise BadInput(f"{spec.task.kind} has real-valued inputs, which cannot be written as words; use --format jsonl")
+    names = {f"{split}.{suffix}" for split in splits for suffix in (("src", "tgt") if as_text else ("jsonl",))}
+    _prepare(folder, names, _about(spec))
     files: dict[str, str] = {}
     for split in splits:
         entries = [*split_rows(spec, split, rows)]
@@ -34,14 +37,29 @@ def write_data(spec: RunSpec, splits: Sequence[str], rows: int, folder: Path, as
             files[f"{split}.tgt"] = "".join(f"{' '.join(row)}\n" for row in answers)
         else:
             files[f"{split}.jsonl"] = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in entries)
-    files["README.md"] = _card(spec, list(files))
+    earlier = [name for name in TABLES if (folder / name).is_file()]  # written by another command for the same data
+    files["README.md"] = _card(spec, [name for name in TABLES if name in {*files, *earlier}])
     try:
-        make_folder(folder)
         for name, text in files.items():
             (folder / name).write_text(text)
     except OSError as error:
         raise BadInput(f"cannot write {folder}: {error.strerror}") from None
     return [folder / name for name in files]
+
+
+def _prepare(folder: Path, names: set[str], about: str) -> None:
+    """Make the folder, before anything is drawn; BadInput if it holds files of others that would be overwritten."""
+    readme = folder / "README.md"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_ours = readme.is_file() and about in readme.read_text(errors="replace")
+        taken = [] if is_ours else sorted(name for name in {*names, readme.name} if (folder / name).exists())
+    except OSError as error:
+        raise BadInput(f"cannot write {folder}: {error.strerror}") from None
+    if taken:
+        raise BadInput(f"{folder} already has {', '.join(taken)}, which are not of this data; name a new folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInput(f"cannot write {folder}: it is read-only")
 
 
 def split_rows(spec: RunSpec, split: str, rows: int) -> Iterator[Row]:
@@ -65,16 +83,18 @@ def _rows(task: Task, batch: Batch, bin_: str) -> Iterator[Row]:
         yield {"bin": bin_, "length": length, "input": words, "answers": answers}
 
 
-def _card(spec: RunSpec, files: Sequence[str]) -> str:
-    """What the files are; its first lines tell `datasets.load_dataset` which file is which split."""
-    task = json.dumps(spec.task.plain())
-    tables = [name for name in files if name.endswith(".jsonl")]
-    splits = "".join(f"  - split: {name.removesuffix('.jsonl')}\n    path: {name}\n" for name in tables)
-    head = f"---\nconfigs:\n- config_name: default\n  data_files:\n{splits}---\n" if tables else ""
+def _about(spec: RunSpec) -> str:
+    """What the data is, in words that no other data has."""
     bins = ", ".join(f"{bin_.name} {bin_.low} to {bin_.high}" for bin_ in spec.testing.bins)
     return (
-        f"{head}# {spec.task.kind}\n\n{(spec.task.__doc__ or '').split(chr(10) * 2)[0].strip()}\n\n"
-        f"Inputs of the task `{task}` of Assay, with the answer at every symbol (none where the task does not ask). "
-        f"Training lengths: {spec.training.lengths[0]} to {spec.training.lengths[1]}. Test bins: {bins}. No test or "
-        "validation input occurs in training, except at lengths with too few inputs to be split.\n"
+        f"Inputs of the task `{json.dumps(spec.task.plain())}` of Assay, with the answer at every symbol (none where "
+        f"the task does not ask). Training lengths: {spec.training.lengths[0]} to {spec.training.lengths[1]}. Test bins: "
+        f"{bins}. No test or validation input occurs in training, except at lengths with too few inputs to be split.\n"
     )
+
+
+def _card(spec: RunSpec, tables: Sequence[str]) -> str:
+    """What the files are; its first lines tell `datasets.load_dataset` which file is which split."""
+    splits = "".join(f"  - split: {name.removesuffix('.jsonl')}\n    path: {name}\n" for name in tables)
+    head = f"---\nconfigs:\n- config_name: default\n  data_files:\n{splits}---\n" if tables else ""
+    return f"{head}# {spec.task.kind}\n\n{(spec.task.__doc__ or '').split(chr(10) * 2)[0].strip()}\n\n{_about(spec)}"

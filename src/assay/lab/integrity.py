@@ -3,7 +3,8 @@
 The output at a position may depend on the input up to that position alone: not on later tokens, padding included, and
 not on other rows of the batch. So later tokens and other rows are changed, and the outputs are compared, in `eval` and
 in `train` mode. Every call gets a new copy of the module and the same state of torch's random generators, so that
-nothing is left behind and dropout draws the same numbers. Built-in models are not examined: tests cover them.
+nothing is left behind and dropout draws the same numbers. In `eval` mode one copy is also called twice: what it keeps
+of the first call must not change the second one. Built-in models are not examined: tests cover them.
 """
 
 from __future__ import annotations
@@ -119,6 +120,9 @@ class Examiner:
         module = self.copy().train(train)
         if dtype is not None:
             module, inputs = module.to(dtype), inputs.to(dtype) if inputs.is_floating_point() else inputs
+        return self._outputs(module, inputs)
+
+    def _outputs(self, module: nn.Module, inputs: Tensor) -> Outputs:
         cuda = self.device.type == "cuda"
         with torch.random.fork_rng(devices=[self.device] if cuda else []), torch.no_grad():
             logits = logits_of(module, inputs)
@@ -174,6 +178,8 @@ class Examiner:
             raise NotComparable("two calls with the same input and the same random state differ")
         mode = " in train mode" if train else ""
         rows, length = inputs.shape[:2]
+        if not train:  # a norm may keep running statistics of what it is trained on
+            self._examine_second_call(expected, inputs)
         row, time = torch.arange(rows, device=self.device)[:, None], columns(inputs)
         others = changed(self.spec.task, inputs)
 
@@ -200,6 +206,24 @@ class Examiner:
             raise BadInput(
                 f"{self.name} sees the future{mode}: changing token {token} changes the output at position "
                 f"{seen.time}, counted from 0, in an input of {length} tokens"
+            )
+
+    def _examine_second_call(self, expected: Outputs, inputs: Tensor) -> None:
+        """Raise BadInput if a copy that has read other inputs gives other outputs than a new one."""
+        module = self.copy().eval()
+        self._outputs(module, changed(self.spec.task, inputs))
+        try:
+            changes = relative_change(expected, self._outputs(module, inputs))
+        except (BadInput, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise BadInput(
+                f"{self.name} cannot be called twice: the second call raises {in_one_line(error)}"
+            ) from error
+        if leak := _earliest(changes > ROUNDING):
+            raise BadInput(
+                f"{self.name} keeps something of an earlier call: after other inputs {list(inputs.shape)}, its output "
+                f"of row {leak.row} at position {leak.time}, counted from 0, is another one"
             )
 
     def _leak(

@@ -12,6 +12,7 @@ from typing import Any
 from assay.errors import BadInput, suggestion
 from assay.lab.engines.engine import Event, OnEvent
 from assay.record import Record
+from assay.report.page import require_writable
 
 OnRecord = Callable[[Record], None]
 
@@ -42,6 +43,8 @@ def check_targets(targets: Sequence[str]) -> None:
             raise BadInput(f"--log {target} is not valid: write {example}")
         if find_spec(library) is None:
             raise BadInput(f"--log {kind} needs {library}, which is not installed: pip install 'assay[logs]'")
+        if kind == "tensorboard":
+            require_writable(Path(place))
 
 
 def _writer(target: str) -> Any:

@@ -198,10 +198,13 @@ def _curve(seed: int, record: Record) -> dict[str, Any]:
     return {
         "seed": seed,
         "verdict": record.verdict,
-        "rate": rate if isinstance(rate, int | float) and math.isfinite(rate) else None,
+        "rate": _finite(rate) if isinstance(rate, int | float) else None,
         "points": [[p.step, _finite(p.loss), _finite(next(iter(p.sequences.values()), None))] for p in points],
     }
 
 
 def _finite(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None
+    """A number of a record for JSON; None if it is too large for a float, infinite or NaN."""
+    with suppress(OverflowError):
+        return number if number is not None and math.isfinite(number) else None
+    return None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import html
 import json
+import sys
 import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from assay.errors import BadInput
 from assay.live.overview import Members, Observer, Overview, shown
@@ -52,6 +53,11 @@ class Server(ThreadingHTTPServer):
         except OSError as error:
             reason = error.strerror or str(error)
             raise BadInput(f"cannot listen on port {port}: {reason}; name another with --port, or 0 for any") from None
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that goes away in the middle of an answer is no error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
     @property
     def address(self) -> str:
@@ -94,14 +100,14 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host", "").lower() not in self.server.hosts:
             self._send(HTTPStatus.FORBIDDEN, b"this page is for browsers on this machine", "text/plain")
             return
-        address = urlsplit(self.path)
+        path, _, query = self.path.partition("?")
         try:
-            if address.path == "/":
+            if path == "/":
                 self._send(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8")
-            elif address.path == "/state.json":
+            elif path == "/state.json":
                 self._send(HTTPStatus.OK, self.server.current_state(), "application/json")
-            elif address.path == "/curves.json":
-                names = parse_qs(address.query)
+            elif path == "/curves.json":
+                names = parse_qs(query)
                 task, model = (names.get(name, [""])[0] for name in ("task", "model"))
                 self._send(HTTPStatus.OK, self.server.curves(task, model), "application/json")
             else:

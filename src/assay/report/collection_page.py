@@ -17,7 +17,8 @@ from assay.report.text import listed, percent
 
 MATRIX = (
     "Seeds that solve the task (every random test sequence and every probe is right), and below them the mean share of "
-    "right sequences in the longest test bin, in %. Of several settings of a model, validation chose one."
+    "right sequences in the longest test bin, in %. Of several settings of a model, validation chose one. A run that "
+    "failed with an error counts neither way."
 )
 
 
@@ -28,7 +29,7 @@ def write(collection: Collection, folder: Path) -> list[Path]:
 
 def render(collection: Collection) -> Page:
     page, chosen = Page(collection.title, about(collection)), collection.chosen
-    if len(chosen) > 1:
+    if len(chosen) > 1 or collection.failed:
         page.table("Models by task", *matrix(collection), MATRIX)
     page.chart(
         "by-length",
@@ -40,7 +41,7 @@ def render(collection: Collection) -> Page:
     page.table("Every setting", *cell_table(collection.cells, {}))
     records = [r for runs in (collection.records, *_beside(collection)) for r in runs]
     files = "Beside this page: cells.csv (every setting), runs.csv (every run) and table.tex (models by task)."
-    page.facts([*provenance(records, 0, NOTE, {}), f"Made by `{collection.command}`. {files}"])
+    page.facts([*_pending(collection), *provenance(records, 0, NOTE, {}), f"Made by `{collection.command}`. {files}"])
     page.files |= {"cells.csv": cells_csv(collection), "runs.csv": as_csv(run_rows(records))}
     page.files["table.tex"] = table_tex(collection)
     return page
@@ -55,6 +56,16 @@ def about(collection: Collection) -> str:
     return text
 
 
+def _pending(collection: Collection) -> list[str]:
+    """How many runs are still to come."""
+    if not collection.pending:
+        return []
+    return [
+        f"{collection.pending:,} runs that commands on this store have named have no record yet. Runs that learn soon "
+        "end first, so the numbers above may be better than those of all runs will be."
+    ]
+
+
 def _beside(collection: Collection) -> list[list[Any]]:
     return [[r for runs in variants.values() for r in runs] for variants in collection.beside.values()]
 
@@ -63,16 +74,18 @@ def matrix(collection: Collection) -> tuple[list[str], list[list[str | Shaded]]]
     """Models down, tasks across; a model that was not run on a task has a dash."""
     rows: list[list[str | Shaded]] = []
     for variant in collection.variants:
-        cells = [collection.grid.chosen.get((variant, task)) for task in collection.tasks]
-        rows.append([variant, *(_square(cell) for cell in cells)])
+        pairs = [(variant, task) for task in collection.tasks]
+        rows.append([variant, *(_square(collection.grid.chosen.get(pair), collection.failed[pair]) for pair in pairs)])
     return ["model", *collection.tasks], rows
 
 
-def _square(cell: Cell | None) -> str | Shaded:
+def _square(cell: Cell | None, failed: int) -> str | Shaded:
+    """The seeds that have a result, and below them how many runs failed with an error and have none."""
+    errors = f"{failed} failed" if failed else ""
     if cell is None:
-        return "-"
+        return errors or "-"
     solved, seeds = len(cell.solved), len(cell.records)
-    return Shaded(f"{solved} of {seeds}\n{longest_accuracy(cell)}", solved / seeds)
+    return Shaded("\n".join(filter(None, [f"{solved} of {seeds}", longest_accuracy(cell), errors])), solved / seeds)
 
 
 def longest_accuracy(cell: Cell) -> str:
@@ -109,12 +122,14 @@ def table_tex(collection: Collection) -> str:
         r"\midrule",
     ]
     for variant in collection.variants:
-        cells = [collection.grid.chosen.get((variant, task)) for task in tasks]
-        lines.append(f"{' & '.join([escaped(variant), *map(_tex_square, cells)])} \\\\")
+        pairs = [(variant, task) for task in tasks]
+        cells = (_tex_square(collection.grid.chosen.get(pair), collection.failed[pair]) for pair in pairs)
+        lines.append(f"{' & '.join([escaped(variant), *cells])} \\\\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _tex_square(cell: Cell | None) -> str:
+def _tex_square(cell: Cell | None, failed: int) -> str:
+    errors = f" {{\\footnotesize ({failed} failed)}}" if failed else ""
     if cell is None:
-        return "--"
-    return f"{len(cell.solved)}/{len(cell.records)} {{\\footnotesize {longest_accuracy(cell)}}}"
+        return f"--{errors}"
+    return f"{len(cell.solved)}/{len(cell.records)} {{\\footnotesize {longest_accuracy(cell)}}}{errors}"

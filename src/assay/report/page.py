@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -167,6 +168,18 @@ def _kind(name: str) -> str:
 
 def _lines(value: str) -> str:
     return html.escape(value).replace("\n", "<br>")
+
+
+def require_writable(folder: Path) -> None:
+    """BadInput if a page could not be written to this folder; asked before the work that the page is about.
+
+    Nothing is made: the folder may be one of a command that has other bad input.
+    """
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not place.is_dir():
+        raise BadInput(f"cannot write {folder}: {place} is not a folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise BadInput(f"cannot write {folder}: {place} is read-only")
 
 
 def _save(path: Path, data: str | bytes) -> Path:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from numbers import Integral
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -205,8 +206,12 @@ class Task(Description, ABC):
 
         All have the given length, or one between two given ones; by default one of the training lengths.
         """
-        low, high = (length, length) if isinstance(length, int) else length or self.train_lengths
-        fitting, rng = torch.tensor(self.lengths(low, high)), Rng.seeded(seed, "sample").rows(rows)
+        low, high = _range(self.train_lengths if length is None else length)
+        if isinstance(rows, bool) or not isinstance(rows, Integral) or rows < 1:
+            raise BadInput(f"rows = {rows!r} is not valid: a number of inputs, at least 1")
+        if not isinstance(seed, Integral) or not -(2**63) <= seed < 2**63:
+            raise BadInput(f"seed = {seed!r} is not valid: a whole number of at most 64 bits")
+        fitting, rng = torch.tensor(self.lengths(low, high)), Rng.seeded(int(seed), "sample").rows(int(rows))
         lengths = fitting[rng.child("lengths").integers(1, len(fitting))[:, 0]]
         batch = self.batch(lengths, rng.child("inputs"))
         return Sample(batch.inputs, batch.targets, self)
@@ -377,6 +382,18 @@ class FreeTask(PrefixTask):
         time = columns(drawn)
         symbol = rng.child("symbol").integers(1, len(self.symbols)) + 1
         return torch.where(chosen & (time >= ends[:, :1]) & (time < ends[:, 1:]), symbol, drawn)
+
+
+def _range(length: Any) -> tuple[int, int]:
+    """The shortest and the longest of one length or two, which may be numbers of numpy.
+
+    >>> _range(5), _range([2, 7])
+    ((5, 5), (2, 7))
+    """
+    ends = (length, length) if isinstance(length, Integral) else tuple(length) if isinstance(length, Sequence) else ()
+    if len(ends) != 2 or not all(isinstance(end, Integral) and 1 <= end <= LONGEST for end in ends):
+        raise BadInput(f"length = {length!r} is not valid: a length or two, from 1 to {LONGEST:,}")
+    return int(ends[0]), int(ends[1])
 
 
 def _joined(words: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import signal
 import time
 from collections import deque
@@ -210,6 +211,7 @@ def _work(pipe: Connection, device_name: str, store: str, checkpoint_interval: f
     def on_status(status: Status | EvaluationStatus) -> None:
         _send(pipe, {"type": "status" if isinstance(status, Status) else "evaluation", "status": list(status)})
 
+    os.dup2(2, 1)  # what a user's own module prints here is not the output of the command, which may be JSON
     try:
         device = parse_device(device_name)
         with stop_on_signal(signal.SIGTERM, patient=True) as poll:  # a second one must not interrupt the saving

@@ -3,6 +3,7 @@
 (() => {
   const {element, readable} = globalThis.assayPage;
   const SIGNS = {
+    __proto__: null, // a verdict may be any text: "constructor" has no sign either
     solved: "●", refuted: "◆", "partly solved": "◑", collapsed: "▼", diverged: "✕", censored: "○", failed: "!",
     "under way": "◌", waiting: "·",
   };
