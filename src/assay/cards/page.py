@@ -61,7 +61,7 @@ def _about_costs(card: Card) -> str:
     where = "with one CPU thread" if device == "cpu" else f"on one {device}"
     return (
         f"Microseconds per token of a forward pass over {ROWS} rows {where}, the best of {REPETITIONS}, measured on "
-        "the machine that made this page while it made it: a comparison of these rows with each other, and nothing else."
+        "the machine that made this page while it made it: a comparison of these rows with each other, nothing else."
     )
 
 

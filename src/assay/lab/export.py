@@ -85,11 +85,12 @@ def _rows(task: Task, batch: Batch, bin_: str) -> Iterator[Row]:
 
 def _about(spec: RunSpec) -> str:
     """What the data is, in words that no other data has."""
+    low, high = spec.training.lengths
     bins = ", ".join(f"{bin_.name} {bin_.low} to {bin_.high}" for bin_ in spec.testing.bins)
     return (
         f"Inputs of the task `{json.dumps(spec.task.plain())}` of Assay, with the answer at every symbol (none where "
-        f"the task does not ask). Training lengths: {spec.training.lengths[0]} to {spec.training.lengths[1]}. Test bins: "
-        f"{bins}. No test or validation input occurs in training, except at lengths with too few inputs to be split.\n"
+        f"the task does not ask). Training lengths: {low} to {high}. Test bins: {bins}. No test or "
+        "validation input occurs in training, except at lengths with too few inputs to be split.\n"
     )
 
 
