@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -22,7 +23,8 @@ from assay.analysis.collection import Collection, collect, comparable, run_rows,
 from assay.analysis.subjects import read_subject
 from assay.errors import BadInput
 from assay.lab.plan_file import note_runs
-from assay.record import Record
+from assay.lines import write_lines
+from assay.record import LengthScore, Record
 from assay.report import figures, write_page
 from assay.report.collection_page import matrix, render, table_tex
 from assay.spec import run_specs
@@ -91,6 +93,9 @@ def test_runs_without_a_result_are_told_from_wrong_ones(store: Path, tmp_path: P
         {"testing": {}},
         {"testing": {"bins": [{"name": "x"}]}},
         {"testing": 5},
+        {"task": "parity"},
+        {"model": []},
+        {"seed": "../../x"},
         {"training": {"lr": "<b>", "lengths": [2, 50]}},
         {"training": {"lr": 1e-3, "lengths": ["a", 50]}},
         {"training": {"lr": 1e-3, "lengths": [50]}},
@@ -99,7 +104,10 @@ def test_runs_without_a_result_are_told_from_wrong_ones(store: Path, tmp_path: P
 )
 def test_a_record_that_cannot_be_shown_is_named(change: dict[str, Any], tmp_path: Path):
     one = run_of("parity", "lstm", 0, 1.0)
-    Store.create(tmp_path / "s").add(one.model_copy(update={"spec": one.spec | change}))
+    Store.create(tmp_path / "s")
+    (tmp_path / "s" / "segments").mkdir(exist_ok=True)
+    changed = one.model_copy(update={"spec": one.spec | change})
+    (tmp_path / "s" / "segments" / "1.jsonl").write_bytes(write_lines([changed]))  # as no command would
     for read in (lambda path: collect(path, ""), assay.load):
         with pytest.raises(
             BadInput, match=rf"s: the record '{one.digest}' cannot be shown \(.*\); restore the file or"
@@ -109,11 +117,25 @@ def test_a_record_that_cannot_be_shown_is_named(change: dict[str, Any], tmp_path
 
 def test_scores_of_nonsense_are_refused(tmp_path: Path):
     one = run_of("parity", "lstm", 0, 1.0)
+    for number, wrong in enumerate(({"started": "soon"}, {"seconds": {"train": math.inf}})):
+        Store.create(tmp_path / f"r{number}").add(one.model_copy(update=wrong))
+        with pytest.raises(BadInput, match="cannot be shown"):
+            collect(tmp_path / f"r{number}", "")
     for number, wrong in enumerate(({"sequences": float("nan")}, {"answers": 7.0}, {"bin": "other"})):
         score = one.scores[0].model_copy(update=wrong)
         Store.create(tmp_path / f"{number}").add(one.model_copy(update={"scores": (score, *one.scores[1:])}))
         with pytest.raises(BadInput, match="cannot be shown"):
             collect(tmp_path / f"{number}", "")
+
+
+def test_a_name_that_vega_does_not_draw_is_bad_input(tmp_path: Path):
+    one = run_of("parity", "lstm", 0, 1.0)
+    spec = one.spec | {"model": one.spec["model"] | {"name": "constructor"}}
+    lengths = (LengthScore(length=2, rows=1, sequences=1.0, answers=1.0),)
+    scores = tuple(score.model_copy(update={"lengths": lengths}) for score in one.scores)
+    Store.create(tmp_path / "s").add(one.model_copy(update={"spec": spec, "scores": scores}))
+    with pytest.raises(BadInput, match="a chart of these records cannot be drawn"):
+        write_page(collect(tmp_path / "s", ""), tmp_path / "page")
 
 
 def test_a_task_has_as_many_details_as_its_names_need():

@@ -88,15 +88,21 @@ def _print_examination(console: Console, making: Making) -> None:
         console.print(f"{check.name}: {check.outcome}; {check.detail}", markup=False)
     for task, reason in making.examination.left_out.items():
         console.print(f"{task} is left out: {reason}", markup=False)
+    for task, remark in making.examination.shortened.items():
+        console.print(f"{task}: {remark}", markup=False)
 
 
 def _carry_out(making: Making, quiet: bool) -> list[Record]:
     """The runs of the subject with a progress bar; when interrupted, how to continue."""
     from assay.terminal import LiveProgress, console
 
+    left, total = len(making.left), len(making.pending)
+    if not quiet and left < total:
+        typer.echo(f"{total - left} of {total} runs are already in {making.store}")
     try:
-        with LiveProgress(console(), len(making.pending), quiet=quiet) as progress:
+        with LiveProgress(console(), left, quiet=quiet) as progress:
             return making.carry_out(progress.receive)
     except KeyboardInterrupt:
-        typer.echo(f"\nstopped: finished runs are in {making.store}; continue with: {command_line()}", err=True)
+        message = f"stopped: finished runs are in {making.store}, and unfinished runs are saved"
+        typer.echo(f"\n{message}; continue with: {command_line()}", err=True)
         raise typer.Exit(130) from None

@@ -13,10 +13,11 @@ class BadInput(ValueError):
 def in_one_line(error: BaseException) -> str:
     """The first line of an error, with the name of its class unless it is a user's mistake.
 
-    >>> in_one_line(RuntimeError("no such luck\\nand more"))
-    'RuntimeError: no such luck'
+    >>> in_one_line(RuntimeError("no such luck\\nand more")), in_one_line(AssertionError())
+    ('RuntimeError: no such luck', 'AssertionError')
     """
-    return (str(error) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}").splitlines()[0]
+    name, (first, *_) = type(error).__name__, str(error).splitlines() or [""]
+    return first if isinstance(error, BadInput) else f"{name}: {first}" if first else name
 
 
 def suggestion(name: str, valid: Iterable[str]) -> str:

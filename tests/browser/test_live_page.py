@@ -46,6 +46,17 @@ def test_a_study_that_runs_elsewhere(browser: Browser, tmp_path: Path, monkeypat
         assert browser.ask("document.documentElement.scrollWidth") <= 390
 
 
+def test_a_curve_of_one_point_is_a_dot(browser: Browser, tmp_path: Path):
+    with under_way(tmp_path / "s") as (store, runs), served(store) as server:
+        ended = record(runs[2], ended="2026-01-02", verdict="censored", stopped="steps")
+        Store.create(store.path).add(ended.model_copy(update={"curve": ended.curve[:1]}))
+        browser.open(server.address)
+        wait_until(lambda: len(browser.all(".curves path.point")) == 2, "a dot in each chart")
+        (dot, _) = browser.all(".curves path.point")
+        assert dot.get_attribute("d").endswith("h0")
+        assert browser.ask("getComputedStyle(arguments[0]).strokeLinecap", dot) == "round"
+
+
 def test_a_stranger_s_store(browser: Browser, tmp_path: Path):
     with served(hostile(tmp_path / "s")) as server:
         browser.open(server.address)

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -118,6 +119,12 @@ def require_readable(path: Path, records: Sequence[Record]) -> None:
     for record in records:
         try:
             _setup(record.spec)
+            if not all(isinstance(record.spec[part], dict) for part in ("task", "model")):
+                raise ValueError("task and model should be dictionaries")
+            if record.seed < 0 or not all(0 <= seconds < math.inf for seconds in record.seconds.values()):
+                raise ValueError("seed and seconds should not be negative")
+            for time in filter(None, (record.started, record.ended)):
+                datetime.fromisoformat(time)
             shares = [share for score in record.scores for share in (score.sequences, score.answers)]
             if not all(0 <= share <= 1 for share in shares):
                 raise ValueError("a share is not between 0 and 1")

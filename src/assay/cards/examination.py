@@ -7,12 +7,14 @@ A task on which it fails is left out, and the other ones go on; a module that se
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from assay.cards.subject import Subject
 from assay.errors import BadInput, in_one_line
@@ -24,6 +26,7 @@ from assay.studies.card import ROWS, Question, Scale
 
 Outcome = Literal["passed", "failed", "unknown"]
 UNSTABLE = 1e-3  # a relative difference between float32 and float64 that is worth a warning
+BROKEN = (Exception, SystemExit)  # what the code of a user may raise
 FEWEST_BINS = 2  # validation uses inputs that are somewhat longer than those of training
 
 
@@ -72,13 +75,14 @@ def examine_subject(subject: Subject, scale: Scale, device: torch.device) -> Exa
 
 
 def _one_report(left_out: dict[str, str]) -> str:
-    """Why no task is left, once if all have the same reason."""
+    """Why no task is left: of reasons that differ in sizes alone, the first one."""
     reasons: dict[str, list[str]] = {}
     for task, reason in left_out.items():
-        reasons.setdefault(reason, []).append(task)
-    if len(reasons) == 1:
-        return next(iter(reasons))
-    return "; ".join(f"{', '.join(tasks)}: {reason}" for reason, tasks in reasons.items())
+        reasons.setdefault(re.sub(r"\d+", "0", reason), []).append(task)
+    firsts = [left_out[tasks[0]] for tasks in reasons.values()]
+    if len(firsts) == 1:
+        return firsts[0] + (f", and so on all {len(left_out)} tasks" if len(left_out) > 1 else "")
+    return "; ".join(f"{', '.join(tasks)}: {reason}" for reason, tasks in zip(firsts, reasons.values(), strict=True))
 
 
 def _call(spec: RunSpec, subject: Subject) -> str:
@@ -93,8 +97,10 @@ def _readable(
     spec, call = specs[0], _call(specs[0], subject)
     try:
         module = build_module(spec, device)
-    except Exception as error:
+    except BROKEN as error:
         raise Fault(f"{call} cannot be built: {in_one_line(error)}") from None
+    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        raise Fault(f"{call} has parameters without a size (nn.Lazy...): make them when it is built")
     count = sum(parameter.numel() for parameter in trainable(module).values())
     if not count:
         raise Fault(f"{call} has no parameters that can be trained")
@@ -106,7 +112,7 @@ def _readable(
         try:
             examiner.read(length)
             break
-        except Exception as error:
+        except BROKEN as error:
             remark = remark or f"{call} cannot read {length:,} tokens: {in_one_line(error)}"
             if len(bins) <= FEWEST_BINS:
                 raise Fault(remark) from None
@@ -134,7 +140,7 @@ def _train_once(examiner: Examiner, call: str) -> None:
         examiner.check_shape(logits, inputs)
     except BadInput as error:
         raise Fault(str(error)) from None
-    except Exception as error:
+    except BROKEN as error:
         raise Fault(f"{call} {shape} raises {in_one_line(error)}") from None
     places = {logits.device, *(x.device for x in (*module.parameters(), *module.buffers()))}
     moved = next((place for place in places if place.type != device.type), None)
@@ -144,7 +150,7 @@ def _train_once(examiner: Examiner, call: str) -> None:
         raise Fault(f"{call} {shape} gives NaN before the first step")
     try:
         member_losses(logits[None], spec.task.solve(inputs)[None]).sum().backward()
-    except Exception as error:
+    except BROKEN as error:
         raise Fault(f"{call} {shape} raises in backward: {in_one_line(error)}") from None
     gradients = [x.grad for x in trainable(module).values() if x.grad is not None]
     if not gradients:
@@ -188,6 +194,9 @@ def _precision(examiner: Examiner, spec: RunSpec) -> Check:
         exact = examiner.call(inputs, train=False, dtype=torch.float64)
     except Exception as error:
         return Check("precision", "unknown", f"it does not compute in float64: {in_one_line(error)}")
-    change = float(relative_change(exact, examiner.call(inputs, train=False)).max())
+    outputs = examiner.call(inputs, train=False)
+    if any(logits.isnan().any() for logits, _ in (exact, outputs)):
+        return Check("precision", "failed", f"it gives NaN at {spec.longest:,} tokens")
+    change = float(relative_change(exact, outputs).max())
     detail = f"float32 and float64 differ by {change:.1g} of a logit's size at {spec.longest:,} tokens"
     return Check("precision", "passed" if change < UNSTABLE else "failed", detail)

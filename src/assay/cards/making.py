@@ -56,6 +56,12 @@ class Making:
         """The runs of the subject that do not ship."""
         return [run for run in self.examination.runs if run.digest not in self.shipped]
 
+    @property
+    def left(self) -> list[RunSpec]:
+        """Those of them that are still to be carried out."""
+        known = Store.open(self.store).index() if (self.store / Store.MARK).exists() else {}
+        return [run for run in self.pending if run.digest not in known or not known[run.digest].finished]
+
     def carry_out(self, on_event: OnEvent = lambda _: None) -> list[Record]:
         """Carry out the runs of the subject, except those that ship or are in the store; returns all its records."""
         pending = self.pending

@@ -7,15 +7,12 @@ from assay.cards import figures, files
 from assay.cards.cost import REPETITIONS, ROWS
 from assay.cards.results import Card, Entry, sizes
 from assay.cards.verdicts import headline, sentences
-from assay.report.page import STYLE, Page, Shaded
+from assay.report.page import MATRIX_STYLE, STYLE, Page, Shaded
 from assay.report.provenance import provenance
 from assay.report.text import in_percent, or_dash, percent
 
-CARD_STYLE = """
-table.matrix th,table.matrix td{text-align:center;padding:.25rem .45rem}
-table.matrix th:first-child,table.matrix td:first-child{text-align:left}
-table.matrix td{font-size:12.5px;line-height:1.35}
-table.long td{white-space:normal;text-align:left;vertical-align:top}
+CARD_STYLE = f"""{MATRIX_STYLE}
+table.long td{{white-space:normal;text-align:left;vertical-align:top}}
 """
 MATRIX = (
     "Of each cell: the seeds that are right on every random test input up to this length, and the share of right "

@@ -96,8 +96,11 @@ def _of_path(path: str, sizes: dict[str, Any], options: dict[str, Any]) -> Subje
             f"'{path}' is a {type(factory).__name__}: a card is about a class or function that makes a module"
         )
     title = path.partition(":")[2]
+    mixer, whole = _accepts(factory, 1, options), _accepts(factory, 3, options)
     ways: list[Callable[..., Subject]] = [_as_mixer, _as_model]
-    if _takes_sizes(factory):
+    if mixer != whole:
+        ways = [_as_mixer if mixer else _as_model]
+    elif _takes_sizes(factory):
         ways.reverse()
     errors = []
     for way in ways:
@@ -107,7 +110,21 @@ def _of_path(path: str, sizes: dict[str, Any], options: dict[str, Any]) -> Subje
             if error.was_built:
                 raise BadInput(str(error)) from None
             errors.append(str(error))
+    if len(errors) == 1:
+        raise BadInput(errors[0])
     raise BadInput(f"{path} can be built neither as a mixer nor as a model: {'; '.join(errors)}")
+
+
+def _accepts(factory: Callable[..., Any], sizes: int, options: dict[str, Any]) -> bool:
+    """Whether a factory can be called with so many sizes and with those of the options that it has."""
+    try:
+        signature = inspect.signature(factory)
+        known = {name: options[name] for name in options if name in signature.parameters}
+        name = width_argument(factory) if sizes == 1 else ""
+        signature.bind(*[0] * (0 if name else sizes), **known | ({name: 0} if name else {}))
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _takes_sizes(factory: Callable[..., Any]) -> bool:
@@ -146,7 +163,7 @@ def _built(call: str, build: Callable[[], Any]) -> nn.Module:
         module = build()
     except BadInput as error:
         raise CallError(str(error), was_built=False) from None
-    except Exception as error:  # the user's code may do anything
+    except (Exception, SystemExit) as error:  # the user's code may do anything
         raise CallError(f"{call} raises {in_one_line(error)}", was_built=False) from None
     if not isinstance(module, nn.Module):
         raise CallError(f"{call} gives a {type(module).__name__}, not a torch.nn.Module", was_built=False)
@@ -159,7 +176,7 @@ def _require_shape(call: str, module: nn.Module, x: Tensor, kind: str, expected:
     try:
         with torch.no_grad():
             output = output_of(module(x))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CallError(f"{call} {inputs} raises {in_one_line(error)}", was_built=True) from None
     given = f"{output.dtype} of shape {list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
     if not isinstance(output, Tensor) or list(output.shape) != expected or not output.is_floating_point():

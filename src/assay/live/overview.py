@@ -192,7 +192,7 @@ def _detail(record: Record) -> str:
 def _curve(seed: int, record: Record) -> dict[str, Any]:
     """A curve as JSON data: step, training loss, and the share of right sequences in the first validation bin."""
     every = math.ceil(len(record.curve) / POINTS)
-    points = [*record.curve[::every], *record.curve[-1:]]
+    points = [*record.curve[:-1:every], *record.curve[-1:]]
     training = record.spec.get("training")
     rate = training.get("lr") if isinstance(training, dict) else None
     return {

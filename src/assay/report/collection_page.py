@@ -10,7 +10,7 @@ from assay.analysis.cells import Cell, bins
 from assay.analysis.collection import Collection, run_rows
 from assay.report import figures
 from assay.report.files import as_csv, escaped, title_tex
-from assay.report.page import Page, Shaded
+from assay.report.page import MATRIX_STYLE, STYLE, Page, Shaded
 from assay.report.provenance import provenance
 from assay.report.study_page import NOTE, cell_table
 from assay.report.text import listed, percent
@@ -28,9 +28,9 @@ def write(collection: Collection, folder: Path) -> list[Path]:
 
 
 def render(collection: Collection) -> Page:
-    page, chosen = Page(collection.title, about(collection)), collection.chosen
+    page, chosen = Page(collection.title, about(collection), STYLE + MATRIX_STYLE), collection.chosen
     if len(chosen) > 1 or collection.failed:
-        page.table("Models by task", *matrix(collection), MATRIX)
+        page.table("Models by task", *matrix(collection), MATRIX, kind="matrix")
     page.chart(
         "by-length",
         figures.by_length(chosen, {}),

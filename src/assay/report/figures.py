@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.analysis.cells import Cell, wilson
+from assay.errors import BadInput
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.1.0.json"
 FONT = "Helvetica, Arial, sans-serif"
@@ -208,8 +209,14 @@ def styled(chart: Chart) -> Chart:
 
 
 def draw(chart: Chart) -> tuple[str, bytes]:
-    """A chart as SVG text and as PNG bytes."""
+    """A chart as SVG text and as PNG bytes; BadInput for one that Vega cannot draw, as with a model `constructor`."""
     import vl_convert
 
-    svg = vl_convert.vegalite_to_svg(json.dumps(chart, sort_keys=True))
-    return svg, vl_convert.svg_to_png(svg, scale=2)
+    try:
+        svg = vl_convert.vegalite_to_svg(json.dumps(chart, sort_keys=True))
+        return svg, vl_convert.svg_to_png(svg, scale=2)
+    except ValueError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(
+            f"a chart of these records cannot be drawn, perhaps because of a name in them: {reason}"
+        ) from None

@@ -14,8 +14,13 @@ from assay.errors import BadInput
 from assay.report import figures
 from assay.report.document import STYLE, compact, contents, document
 
-__all__ = ["STYLE", "Page", "Shaded"]
+__all__ = ["MATRIX_STYLE", "STYLE", "Page", "Shaded", "require_writable"]
 
+MATRIX_STYLE = """
+table.matrix th,table.matrix td{text-align:center;padding:.25rem .45rem}
+table.matrix th:first-child,table.matrix td:first-child{text-align:left}
+table.matrix td{font-size:12.5px;line-height:1.35}
+"""  # of a table of kind `matrix`: names down, and the same kind of cell in all other columns
 LONG = 40  # letters of a cell that may be broken into lines
 DRAWING = ThreadPoolExecutor(1)
 

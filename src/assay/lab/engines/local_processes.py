@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -226,6 +227,8 @@ def _work(pipe: Connection, device_name: str, store: str, checkpoint_interval: f
                 poll()
     except BadInput as error:
         _send(pipe, {"type": "bad input", "error": str(error)})
+    except SystemExit:  # of a user's own module; without an exit code of its own, the work would be tried for ever
+        sys.exit(1)
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return  # the parent is gone, or stops its workers
 

@@ -119,8 +119,10 @@
       if (!points.length) continue;
       const last = points.at(-1), rate = run.rate === null ? "" : `, rate ${run.rate}`;
       const label = `seed ${run.seed}${rate}: ${run.verdict}; ${shown(last[1])} at step ${count(last[0])}`;
-      const d = points.map(([step, number], i) => `${i ? "L" : "M"}${x(step).toFixed(1)},${y(number).toFixed(1)}`).join("");
-      made.append(svg("path", {class: kind(run.verdict), d, role: "graphics-symbol", "aria-label": label}));
+      const line = points.map(([step, number], i) => `${i ? "L" : "M"}${x(step).toFixed(1)},${y(number).toFixed(1)}`).join("");
+      const d = points.length > 1 ? line : `${line}h0`; // one point is a dot
+      const kinds = kind(run.verdict) + (points.length > 1 ? "" : " point");
+      made.append(svg("path", {class: kinds, d, role: "graphics-symbol", "aria-label": label}));
     }
     return element("figure", {"aria-label": title}, made);
   };
@@ -128,7 +130,7 @@
     const runs = answer.runs ?? [], losses = runs.flatMap((run) => run.points.map((point) => point[1])).filter((loss) => loss > 0);
     const says = `${answer.model} on ${answer.task}: `;
     curvesNote.textContent = answer.error ?? (runs.length
-      ? `${says}the ${counted(runs.length, "newest run")} that ended, at most 20. A run under way is drawn when it has ended.`
+      ? `${says}${counted(runs.length, "run")} that ended, the newest 20 at most. A run under way is drawn when it has ended.`
       : `${says}no run that ended has a curve.`);
     curves.replaceChildren();
     if (!runs.length) return;
