@@ -271,6 +271,13 @@ def test_the_functions_of_python():
     assert "<th>model</th><th>parity</th>" in results._repr_html_()
     assert results.frame()["model"].to_list() == ["gru", "elman"]
     assert "<th>verdict</th><td>" in results.records[0]._repr_html_()
+    one = results.records[0]
+    assert repr(one) == str(one) == f"<parity gru seed 0: {one.verdict} ({one.digest})>"
+    for wrong in ({"seeds": 0}, {"models": []}, {"tasks": []}, {"seeds": 1.5}):
+        with pytest.raises(BadInput, match="at least (1|one)"):
+            assay.compare(**{"tasks": "parity", "models": "gru", **wrong})
+    with pytest.raises(BadInput, match="precision = 0 is not valid"):
+        assay.size("parity", 10, precision=0)
     assert assay.size("index-lookup", 400)[0].bits == 2400
     assert assay.prove("lookup-quadratic", 20).holds
     with pytest.raises(BadInput, match="has no option 'size'"):

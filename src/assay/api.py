@@ -114,6 +114,10 @@ def compare(
     from assay.lab.carry_out import carry_out
     from assay.lab.engines.choice import RunOptions, store_plan_and_engine
 
+    if not isinstance(seeds, int) or seeds < 1:
+        raise BadInput(f"seeds = {seeds!r} is not valid: a number of seeds, at least 1")
+    if not _several(tasks) or not _several(models):
+        raise BadInput("a comparison needs at least one task and one model")
     architectures = [m if isinstance(m, (str, Architecture)) else Foreign.of(m) for m in _several(models)]
     specs = run_specs(_several(tasks), architectures, seeds=seeds, rates=_several(lr), **parts)
     published = {name: comparable(name, [spec.plain() for spec in specs]) for name in _several(beside)}
@@ -165,6 +169,8 @@ def size(task: str | Task, length: int, precision: int = 32, **options: Any) -> 
     """How large each model must be for a task at a length, and which explicit weights are known."""
     from assay.theory.bounds.sizes import sizes
 
+    if precision < 1:
+        raise BadInput(f"precision = {precision} is not valid: bits of a number, at least 1")
     return sizes(task if isinstance(task, Task) else named_task(task, **options), length, precision)
 
 

@@ -313,6 +313,14 @@ class Record(Description):
                 del part["probing"]["seconds"]
         return json.dumps(data, sort_keys=True)
 
+    def __repr__(self) -> str:
+        """The outcome in a line: all fields would be thousands of numbers."""
+        wrong = f", wrong on {self.wrong_word}" if self.wrong_word else ""
+        why = f", {self.error}" if self.error else wrong
+        return f"<{self.task} {self.model} seed {self.seed}: {self.verdict}{why} ({self.digest})>"
+
+    __str__ = __repr__
+
     def _repr_html_(self) -> str:
         """The outcome as a table, for notebooks."""
         rows = {"task": self.task, "model": self.model, "seed": self.seed, "verdict": self.verdict}

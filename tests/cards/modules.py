@@ -167,3 +167,24 @@ class Loud(Running):
     def forward(self, x: Tensor) -> Tensor:
         print("in forward")  # noqa: T201
         return super().forward(x)
+
+
+class Exits(Running):
+    def forward(self, x: Tensor) -> Tensor:
+        raise SystemExit(0)
+
+
+class Lazy(nn.Module):
+    """Its sizes are found in the first call, after the optimizer has its parameters."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.project = nn.LazyLinear(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.project(x)
+
+
+class NotANumberLater(Running):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (float("nan") if x.shape[1] > 50 else 1.0)

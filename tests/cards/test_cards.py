@@ -160,6 +160,9 @@ WRONG = {
     "NotANumber": "NotANumber with vocab=3, features=0, answers=2 on inputs [4, 6] gives NaN before the first step",
     "Remembering": "Remembering keeps something of an earlier call: after other inputs [4, 6], its output of row 0",
     "Once": "Once cannot be called twice: the second call raises RuntimeError: out of tape",
+    "Exits": "Exits(width=8) on [batch, time, width] = [2, 5, 8] raises SystemExit: 0",
+    "Lazy": "Lazy with vocab=3, features=0, answers=2 has parameters without a size (nn.Lazy...): make them when it is "
+    "built, and so on all 3 tasks",
     "SeesFuture": "SeesFuture sees the future: changing token",
     "Neither": "Neither can be built neither as a mixer nor as a model",
     "not_a_module": "not_a_module(8) is a int, not a torch.nn.Module",
@@ -175,6 +178,21 @@ def test_what_is_wrong_with_a_class_is_told_before_any_training(name: str, tiny:
     assert WRONG[name] in message
     assert "\n" not in message
     assert list(tiny.iterdir()) == []
+
+
+def test_one_reason_is_one_sentence():
+    with pytest.raises(BadInput) as caught:
+        subject_of(f"{HERE}:Unbuildable", TINY)
+    assert str(caught.value) == "Unbuildable(width=8) raises RuntimeError: no such luck"
+    with pytest.raises(BadInput) as caught:
+        examine_subject(subject_of(f"{HERE}:NotANumber", TINY), TINY, CPU)
+    call = "NotANumber with vocab=3, features=0, answers=2 on inputs [4, 6]"
+    assert str(caught.value) == f"{call} gives NaN before the first step, and so on all 3 tasks"
+
+
+def test_numbers_that_are_lost_at_the_longest_inputs_are_told():
+    checks = examine_subject(subject_of(f"{HERE}:NotANumberLater", TINY), TINY, CPU).checks
+    assert ("precision", "failed", "it gives NaN at 60 tokens") in checks
 
 
 def test_a_task_on_which_a_class_fails_is_left_out_and_the_others_go_on():
@@ -246,6 +264,7 @@ def test_a_card_from_python_keeps_what_is_in_the_store(tiny: Path):
     records = again.carry_out()
     assert [record.digest for record in records] == [run.digest for run in again.examination.runs]
     assert records == first.records["elman"]
+    assert (len(again.pending), again.left) == (6, [])
     with pytest.raises(BadInput, match="a list of names"):
         assay.card("elman", against="lstm")
     with pytest.raises(BadInput, match="unknown scale 'labtop'; did you mean 'laptop'"):

@@ -113,13 +113,14 @@ def card(
     out: Path | str | None = None,
     store: Path | str = STORE,
     device: str = "auto",
-    jobs: int | None = None,
+    jobs: int = 1,
     **model_options: Any,
 ) -> Card:
     """Train an architecture on the battery of cards and set it beside reference architectures.
 
     `model` is what `assay card` takes, or a class that can be imported. With `out`, the card is written there as a page
-    with its files; runs are kept in `store`.
+    with its files; runs are kept in `store`. On a CPU, more than one of `jobs` are processes, which import the script
+    that calls this function.
     """
     if isinstance(against, str):
         raise BadInput(f"against = '{against}' is not valid: a list of names, as ['lstm', 'delta-net']")
