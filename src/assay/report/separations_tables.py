@@ -8,7 +8,14 @@ from typing import Any
 from assay.analysis.bounds import bounds_of, state_points, task_bounds
 from assay.analysis.cells import Cell
 from assay.analysis.growth import Growth, Smallest, growth
-from assay.analysis.lengths import FLOAT32, LengthCell, LengthJudgement, Lengths, accuracy, state_bits
+from assay.analysis.lengths import (
+    FLOAT32,
+    LengthCell,
+    LengthJudgement,
+    Lengths,
+    accuracy,
+    state_bits,
+)
 from assay.analysis.refutations import refutations
 from assay.analysis.rules import SHARES
 from assay.analysis.settings import LEARNED
@@ -273,11 +280,10 @@ def probes(page: Page, summary: StudySummary, lengths: Lengths) -> None:
 def thresholds(page: Page, findings: Sequence[LengthJudgement]) -> None:
     rows = []
     for one in findings:
-        begun = [bool(cell.seeds) for _, cell in one.cells]
         counts = []
         for share in SHARES:
             known = [met is not None for met in one.reachable(share)]
-            counts.append(f"{holds_for(one.reachable(share), known)}\n{holds_for(one.reliable(share), begun)}")
+            counts.append(f"{holds_for(one.reachable(share), known)}\n{holds_for(one.reliable(share), one.judged)}")
         rows.append([one.finding.says, *counts])
     page.table(
         "Would another threshold change the verdicts?",
@@ -330,7 +336,7 @@ def _sizes_tex(summary: StudySummary, growths: Sequence[Growth]) -> str:
     """The smallest widths as a tabular for \\input."""
     every = sorted({point.length for one in growths for point in one.points})
     lines = [
-        f"% The smallest tried width that solves N: {LEARNED_IN_PERCENT} of the test strings are right.",
+        "% The smallest tried width that solves N (docs/protocol.md says when a run does).",
         f"% Made by: {summary.report_command}",
         f"\\begin{{tabular}}{{lll{'r' * len(every)}}}",
         r"\hline",
