@@ -6,13 +6,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from assay.analysis.growth import RESAMPLES, Growth, compared
 from assay.analysis.lengths import judge_lengths, place_of
 from assay.analysis.summary import lengths_of, summarize
+from assay.lab.data import held_out
 from assay.studies import Study, study_named
-from assay.studies.separations2024 import BEYOND, LOOKUP, MANY, NEAREST, NUMBERS, PARTS, RECURRENT, TRANSFORMER
-from assay.studies.separations2024_runs import BATCH, Block
+from assay.studies.separations2024 import (
+    BEYOND,
+    DISJOINT,
+    DYCK,
+    EQUAL,
+    LOOKUP,
+    MANY,
+    NEAREST,
+    NUMBERS,
+    ONE_OFF,
+    PARTS,
+    RECURRENT,
+    SHORTEST,
+    TRANSFORMER,
+)
+from assay.studies.separations2024_runs import BATCH, Block, training_lengths
+from assay.tasks.task import IGNORE, Bin
 
 NAMES = ("separations2024", "separations2024-laptop")
 PAPER = Path(__file__).parents[1] / "docs" / "papers" / "separations2024.md"
@@ -95,6 +112,18 @@ def test_training_asks_for_nearly_every_position_of_a_lookup_often_enough():
             low, late = min(block.shortest, high), int(0.95 * high)
             asked = sum(1 / k for k in range(max(low, late), high + 1)) / (high - low + 1)
             assert block.steps * BATCH * asked > 100, (name, high)
+
+
+def test_half_of_the_held_out_strings_of_a_decision_have_either_answer():
+    """Of strings of few bits, too few are equal for a split to hold out."""
+    asked = {(block.task, n, *sorted(block.task_options.items())) for _, block in blocks() for n in block.lengths
+             if block.task in (EQUAL, ONE_OFF, DISJOINT, DYCK, NEAREST)}  # fmt: skip
+    for task, n, *options in sorted(asked):
+        (run,) = Block(task, (n,), "lstm", 1, (8,), (1e-3,), 1, 1, task_options=dict(options)).runs()
+        low, high = training_lengths(run.task, n, SHORTEST.get(task, 10))
+        bin_ = Bin(name="Bin1" if low < high else "Bin0", low=high, high=high)
+        targets = held_out(run.task, bin_, (low, high), 512, "test", torch.device("cpu")).batch.targets
+        assert 0.4 < targets[targets != IGNORE].double().mean() < 0.6, (task, n)
 
 
 @pytest.mark.parametrize(("form", "smallest"), [("N", 0.1), ("log N", 3.0)])
