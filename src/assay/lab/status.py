@@ -81,5 +81,5 @@ def plain_status(status: Status | EvaluationStatus) -> list[Any]:
 
 
 def read_status(plain: list[Any]) -> Status | EvaluationStatus:
-    kind, *fields = plain
+    kind, *fields = (tuple(field) if isinstance(field, list) else field for field in plain)
     return Status(*fields) if kind == "Status" else EvaluationStatus(*fields)
