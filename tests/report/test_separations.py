@@ -246,6 +246,8 @@ def test_a_setting_with_few_seeds_does_not_compete(study: Study, records: list[R
     cell = lengths_of(summarize(pilot), fewer).at("lstm", "index-lookup", 32)[0]
     assert cell.rate == 1e-2
     assert len(cell.seeds) == 5
+    assert not cell.is_at_an_edge, "of the settings that competed there is one"
+    assert lengths_of(summarize(study), records).at("lstm", "index-lookup", 32)[0].is_at_an_edge
 
 
 def test_cells_do_not_wait_for_pieces_that_nobody_has_begun(study: Study, records: list[Record]):

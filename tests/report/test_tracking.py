@@ -178,6 +178,7 @@ def test_the_page(study: Study, records: list[Record], tmp_path: Path):
     assert "| Elman<br>Elman network | yes<br>1 of 8 | yes !<br>0 of 8 |" in page
     assert "| flip-flop | Mamba | 4 | 2 | 2 | 9 | 1 0^n |" in page
     assert "An &lt;LSTM&gt;" in web
+    assert "chose, and in how many cells: 0.001 (8)." in page
     rows = list(csv.DictReader((tmp_path / "published.csv").open()))
     assert [(row["variant"], row["verdict"]) for row in rows if row["table"] == "Errors"] == [
         ("lstm", "as published"),

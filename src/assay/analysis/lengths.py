@@ -139,6 +139,12 @@ class SizedCell:
     def rate(self) -> float | None:
         return self.seeds[0].rate if self.seeds else None
 
+    @property
+    def is_at_an_edge(self) -> bool:
+        """Whether validation chose the lowest or the highest rate of those that had as many seeds."""
+        rates = sorted({group[0].rate for group in self.groups if len(group) == len(self.seeds)})
+        return len(rates) > 1 and self.rate in (rates[0], rates[-1])
+
     def reached(self, share: float | None = None) -> bool | None:
         """Whether some run solves N; None while that is not known."""
         return True if any(solves(record, share) for record in self.records) else False if self.complete else None

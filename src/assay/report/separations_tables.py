@@ -135,7 +135,8 @@ def cells(page: Page, summary: StudySummary, lengths: Lengths) -> None:
         if rows:
             header = ["right at N in %\nseeds that solve N\nwidth, rate", *(f"N = {n}" for n in every)]
             name = summary.task(task)
-            page.table(f"{name[0].upper()}{name[1:]}", header, rows, "", "grid")
+            text = "An exclamation mark: the chosen rate is the lowest or the highest that was tried at this width."
+            page.table(f"{name[0].upper()}{name[1:]}", header, rows, text, "grid")
 
 
 def _at_length(cell: LengthCell) -> Shaded | str:
@@ -144,9 +145,10 @@ def _at_length(cell: LengthCell) -> Shaded | str:
         return ""
     seeds, first = cell.learned(), cell.seeds[0]
     mean = sum(map(accuracy, cell.seeds)) / len(cell.seeds)
-    chosen = next(size.place for size in cell.sizes if first in size.records)
-    numbers = "" if chosen.numbers == FLOAT32 else f", {chosen.numbers}"
-    lines = (percent(mean), f"{seeds.learned} of {seeds.seeds}", f"{chosen.width}, {first.rate:g}{numbers}")
+    chosen = next(size for size in cell.sizes if first in size.records)
+    numbers = "" if chosen.place.numbers == FLOAT32 else f", {chosen.place.numbers}"
+    rate = f"{first.rate:g}{' !' * chosen.is_at_an_edge}"
+    lines = (percent(mean), f"{seeds.learned} of {seeds.seeds}", f"{chosen.place.width}, {rate}{numbers}")
     return Shaded("\n".join(lines), seeds.interval[0])
 
 
