@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from assay.analysis.growth import RESAMPLES, Growth, compared
-from assay.analysis.lengths import judge_lengths, place_of
+from assay.analysis.lengths import judge_lengths, needed_share, place_of
+from assay.analysis.settings import LEARNED
 from assay.analysis.summary import lengths_of, summarize
 from assay.lab.data import held_out
+from assay.rng import Rng
 from assay.studies import Study, study_named
 from assay.studies.separations2024 import (
     BEYOND,
@@ -28,7 +30,9 @@ from assay.studies.separations2024 import (
     SHORTEST,
     TRANSFORMER,
 )
+from assay.studies.separations2024_laptop import OTHERS as LAPTOP_RATES
 from assay.studies.separations2024_runs import BATCH, Block, training_lengths
+from assay.tasks import named_task
 from assay.tasks.task import IGNORE, Bin
 
 NAMES = ("separations2024", "separations2024-laptop")
@@ -112,6 +116,27 @@ def test_training_asks_for_nearly_every_position_of_a_lookup_often_enough():
             low, late = min(block.shortest, high), int(0.95 * high)
             asked = sum(1 / k for k in range(max(low, late), high + 1)) / (high - low + 1)
             assert block.steps * BATCH * asked > 100, (name, high)
+
+
+@pytest.mark.parametrize(("task", "length"), [("bounded-dyck", 50), ("bounded-dyck", 100), ("equality-random", 81)])
+def test_counting_symbols_alone_does_not_solve_a_task(task: str, length: int):
+    """It would with the share that is enough elsewhere."""
+    built = named_task(task)
+    inputs = built.inputs(torch.full((8000,), length), Rng.seeded(0).rows(8000))
+    if task == "bounded-dyck":  # as many closing as opening brackets of each type
+        counts = [(inputs == token).sum(1) for token in range(1, 5)]
+        guess = (counts[0] == counts[1]) & (counts[2] == counts[3])
+    else:  # as many 1s in both halves
+        guess = (inputs[:, : length // 2] == 2).sum(1) == (inputs[:, length // 2 + 1 :] == 2).sum(1)
+    right = (guess.long() == built.solve(inputs)[:, -1]).double().mean()
+    assert LEARNED < right < needed_share({"task": built.plain()})
+
+
+def test_states_are_tried_at_the_rate_that_trials_chose():
+    """The laptop's trials chose 1e-2 for LSTM, Mamba and DeltaNet; of lookup it should not lie beyond the rates."""
+    for name, block in blocks():
+        if name.startswith("lookup: recurrence to") or name == "lookup: recurrence at 200":
+            assert max(block.rates) == max(LAPTOP_RATES), block.model
 
 
 def test_half_of_the_held_out_strings_of_a_decision_have_either_answer():
