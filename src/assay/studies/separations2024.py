@@ -151,9 +151,18 @@ PARTS = {
         ),
     ),
     "lookup: recurrence to 100": Part("From which length on do recurrent models fail?", _recurrent((20, 50, 100))),
-    "lookup: recurrence at 200": Part("And of 200 symbols?", _recurrent((200,))),
+    "state bits": Part("How near does a state of few bits come to the ceiling?", tuple(_state_bits())),
+    "Dyck, count-balanced": Part(
+        "Does one layer of attention fail on Dyck-(2,2) where others do not?",
+        tuple(_dyck(BALANCED, change="count-balanced")),
+    ),
+    "copy": Part(
+        "Do two layers copy a string, and one not, and at which width?",
+        tuple(_pairs(COPY, (20, 40, 80), (8, 16, 32, 64), task_options=FEW_SYMBOLS)),
+    ),
+    "lookup: recurrence at 200": Part("Do recurrent models look up 200 symbols?", _recurrent((200,))),
     "lookup: attention at 400": Part(
-        "And of 400 symbols?",
+        "Does attention look up 400 symbols, and at which width?",
         (
             attention(LOOKUP, (400,), (8, 16), rates=HIGH[1:], steps=LONG),
             attention(LOOKUP, (400,), (32, 64), rates=MIDDLE[1:], steps=LONG),
@@ -166,7 +175,11 @@ PARTS = {
             attention(LOOKUP, (400,), (4, 8, 16, 32), heads=(1,), rates=HIGH[1:], steps=LONG),
         ),
     ),
-    "state bits": Part("How near does a state of few bits come to the ceiling?", tuple(_state_bits())),
+    "recall": Part("Who recalls the value of one key, of 10 to 100?", tuple(_pairs(RECALL, (10, 30, 100), (16, 64)))),
+    "equality": Part(
+        "Which width learns equality of random strings, with one layer and with two?",
+        tuple(_pairs(EQUAL, (24, 40, 80), (8, 16, 32, 64, 128))),  # of 20 bits too few equal ones can be held out
+    ),
     "lookup: LSTM by width": Part(
         "Does a larger state of an LSTM look up more?", (_width(LSTM, (128, 256, 512)), _width(LSTM, (128,), layers=2))
     ),
@@ -174,21 +187,11 @@ PARTS = {
         "Does Mamba gain with width, and stay below?",
         (_width(MAMBA, (16,), rates=HIGH), _width(MAMBA, (128, 256)), _one_rate(MAMBA, 512, 1e-3)),
     ),
-    "Dyck": Part("Does one layer of attention fail on Dyck-(2,2) where others do not?", tuple(_dyck({}))),
-    "Dyck, count-balanced": Part(
-        "And if counts of symbols do not tell words from others?", tuple(_dyck(BALANCED, change="count-balanced"))
-    ),
-    "copy": Part(
-        "Do two layers copy a string, and one not, and at which width?",
-        tuple(_pairs(COPY, (20, 40, 80), (8, 16, 32, 64), task_options=FEW_SYMBOLS)),
-    ),
-    "equality": Part(
-        "Which width learns equality of random strings, with one layer and with two?",
-        tuple(_pairs(EQUAL, (24, 40, 80), (8, 16, 32, 64, 128))),  # of 20 bits too few equal ones can be held out
-    ),
-    "recall": Part("Who recalls the value of one key, of 10 to 100?", tuple(_pairs(RECALL, (10, 30, 100), (16, 64)))),
     "weightings": Part("Do other attentions learn lookup, Dyck and copying?", tuple(_weightings())),
-    "lookup: recurrence at 400": Part("And of 400 symbols?", _recurrent((400,), rates=(3e-3,), steps=LONG)),
+    "Dyck": Part("And with corrupted words, which counting symbols nearly tells from others?", tuple(_dyck({}))),
+    "lookup: recurrence at 400": Part(
+        "Do recurrent models look up 400 symbols?", _recurrent((400,), rates=(3e-3,), steps=LONG)
+    ),
     "lookup: 800 and 1,600": Part(
         "Does attention still look up beyond the paper's lengths?",
         # With inputs from 10 symbols on, one run in four would ever be asked for the last of 1,600 positions.
@@ -205,7 +208,7 @@ PARTS = {
     "disjointness": Part("Who tells disjoint sets?", tuple(_pairs(DISJOINT, (20, 40), (64,)))),
     "nearest neighbour": Part("Who finds the nearest neighbour?", tuple(_pairs(NEAREST, (20, 50), (64,)))),
     "multi-query recall": Part("Who recalls the values of many keys?", tuple(_pairs(MANY, (32, 64), (64,)))),
-    "Dyck to 400": Part("And words of 200 and 400 brackets?", tuple(_long_dyck())),
+    "Dyck to 400": Part("Who learns Dyck-(2,2) of 200 and 400 brackets?", tuple(_long_dyck())),
     "copy to 800": Part(
         "Do two layers copy 400 of 1,024 symbols?",
         (attention(COPY, (200, 800), (64,), 2, rates=(1e-3,), task_options={"alphabet": 1024}),),
