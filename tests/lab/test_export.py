@@ -26,12 +26,13 @@ def small(task: str) -> RunSpec:
 
 def test_the_files_hold_the_test_set_of_every_run_and_nothing_of_it_trains(tmp_path: Path):
     spec = small("parity")
-    write_data(spec, ["train", "test"], 40, tmp_path / "data")
+    write_data(spec, ["train", "test"], None, tmp_path / "data")
     train, test = (
         [json.loads(line) for line in (tmp_path / "data" / f"{split}.jsonl").read_text().splitlines()]
         for split in ("train", "test")
     )
-    held = held_out(spec.task, spec.testing.bins[0], spec.training.lengths, 40, "test", torch.device("cpu"))
+    rows = spec.testing.rows  # another number gives other inputs
+    held = held_out(spec.task, spec.testing.bins[0], spec.training.lengths, rows, "test", torch.device("cpu"))
     words = [spec.task.explain("".join(row["input"])) for row in test]
     assert words == ["".join(row["answers"]) for row in test]
     tokens = [[int(symbol) + 1 for symbol in row["input"]] for row in test]
