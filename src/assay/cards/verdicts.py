@@ -11,7 +11,9 @@ def headline(card: Card) -> str:
     """How many tasks the subject solves, and how many each reference does."""
     name, tasks = card.subject.title, len(card.own)
     solved = card.solved_by(card.subject.name)
-    first = f"{name} solves {len(solved)} of {tasks} tasks in at least one of {card.scale.seeds} seeds, probes included"
+    first = (
+        f"{name} solves {len(solved)} of {tasks} tasks, probes included, in at least one of {card.scale.seeds} seeds"
+    )
     others = [other for other in card.architectures if other != card.subject.name]
     counts = [f"{card.title(other)} {_count(card, other)}" for other in others]
     return f"{first}. Of the references: {', '.join(counts)}." if counts else f"{first}."
