@@ -18,8 +18,8 @@ table.long td{white-space:normal;text-align:left;vertical-align:top}
 MATRIX = (
     "A square of the chart shows how many seeds are right on every random test input up to this length; its shade is "
     "the share of right sequences in this bin. 1x has the training lengths; 2x, 4x and 10x go up to 2, 4 and 10 times "
-    "the longest of them. In the table, a dash means that the task has no inputs of these lengths. Validation chose the "
-    'learning rate of each row, and all seeds at this rate count. The table "Every task" has the shares of the '
+    "the longest of them. In the table, a dash means that the task has no inputs of these lengths. Validation chose "
+    'the learning rate of each row, and all seeds at this rate count. The table "Every task" has the shares of the '
     "references."
 )
 BESIDE = (
