@@ -187,8 +187,9 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
     )
     rows = [_state_row(row) for row in sorted(states, key=lambda row: (row["length"], row["variant"], row["width"]))]
     counts = any("distinct" in row for row in states)
-    columns = ("N", "model", "width", "numbers", "bits of state", "right in %", "needed", "linear", "non-linear",
-              "of", *(["different states", "bits of values"] if counts else []))  # fmt: skip
+    columns = ("N", "model", "width", "numbers", "bits of state", "right in %", "bits needed", "found, linear decoder",
+               "found, small network", "bits of the string",
+               *(["different states", "bits of values"] if counts else []))  # fmt: skip
     if rows:
         note = (
             "Different states: counted exactly over the drawn strings; bits of values: the sum over the numbers of the "
