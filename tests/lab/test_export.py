@@ -86,7 +86,7 @@ def test_one_answer_for_a_line_is_asked_for_at_its_end(tmp_path: Path):
         ("a b\n", "1\n0\n", "a.src has 1 lines and .*a.tgt has 2"),
         ("a b\nb a b\n", "1\n1 0\n", "line 2 of .*a.tgt must have 3 answers, or one, not 2"),
         ("a\n\n", "1\n1\n", "line 2 of .*a.src must have at least one word"),
-        ("a\nb\na\n", "1\n1\n0\n", "line 3 of .*a.src stands in the file before, with another answer"),
+        ("a\nb\na\n", "1\n1\n0\n", "line 3 of .*a.src occurs in an earlier line with another answer"),
         ("", "", "a.src has no lines"),
     ],
 )

@@ -227,7 +227,7 @@ def test_what_a_study_must_say(study: Study, records: list[Record], lengths: Len
     with pytest.raises(BadInput, match="the main finding 'looking'"):
         separations_page.render(summarize(wrong), records, 0)
     for change, message in (
-        ({"variant": "lstmm"}, "names 'lstmm', which is no variant"),
+        ({"variant": "lstmm"}, "names 'lstmm', which is not a variant"),
         ({"length": 9}, "index-lookup at N = 9, which the study does not run"),
     ):
         expected = Expectation(**({"variant": "lstm", "outcome": "learns", "task": "index-lookup"} | change))

@@ -117,7 +117,7 @@ def _answer(
     beside = {n: attention_at(separations, lengths, n) for n in points}
     main = next((one for one in findings if one.finding.name == separations.main), None)
     if main is None:
-        raise BadInput(f"the main finding '{separations.main}' is none of the study's findings")
+        raise BadInput(f"the main finding '{separations.main}' is not one of the study's findings")
     sentences = (_sentences(separations, lengths, growths), unfinished)
     page.words("", " ".join(filter(None, sentences)) or f"The runs of the main comparison have {UNFINISHED}.")
     chart = separations_figures.state_bits(points, beside, separations.attention)
