@@ -108,7 +108,7 @@ def _parse(path: str) -> Lines:
         [line.split() for line in _read(path, suffix).decode().splitlines()] for suffix in ("src", "tgt")
     )
     if len(sources) != len(answers):
-        raise BadInput(f"{path}.src has {len(sources)} lines and {path}.tgt has {len(answers)}: the numbers must be equal")
+        raise BadInput(f"{path}.src has {len(sources)} lines and {path}.tgt has {len(answers)}; make them equal")
     pairs: dict[tuple[str, ...], tuple[str, ...]] = {}
     for number, (words, named) in enumerate(zip(map(tuple, sources), answers, strict=True), 1):
         if not words or len(named) not in (1, len(words)):
