@@ -87,7 +87,7 @@ def _both_verdicts(entry: Entry | None) -> str | Shaded:
     if entry is None:
         return "-"
     random, probed = len(entry.cell.right_on_random), len(entry.cell.solved)
-    return Shaded(f"{random} of {entry.seeds}\n{probed} probed", probed / entry.seeds)
+    return Shaded(f"{random} of {entry.seeds}\n{probed} on probes", probed / entry.seeds)
 
 
 def _matrix(page: Page, card: Card) -> None:
@@ -106,7 +106,7 @@ def _at_length(entry: Entry, bin_: str) -> str | Shaded:
 
 
 def _details(page: Page, card: Card) -> None:
-    header = ["task", "architecture", "rate", *card.columns, "random", "probed"]
+    header = ["task", "architecture", "rate", *card.columns, "random", "on probes"]
     header += ["shortest wrong input", "steps", "verdicts"]
     rows: list[list[str | Shaded]] = [
         [
@@ -125,7 +125,7 @@ def _details(page: Page, card: Card) -> None:
         if (entry := card.entry(name, question.task))
     ]
     text = (
-        "1x to 10x: the share of right sequences in %. Random: seeds that are right on every random input. Probed: "
+        "1x to 10x: the share of right sequences in %. Random: seeds that are right on every random input. On probes: "
         "seeds that are also right on every probe. Steps: the median over the seeds that solve the task. A verdict "
         "says proved if the record has a certificate."
     )

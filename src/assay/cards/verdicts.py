@@ -49,7 +49,7 @@ def _verdict(name: str, title: str, card: Card, entry: Entry) -> str:
         text = f"{name} is right on every random input of {title} up to {longest:,} tokens in {right} of {seeds} seeds"
         if solved == right:
             return f"{text}, and on every probe{_proved(entry)}"
-        word = f"; the shortest wrong word is {entry.word}" if entry.word and len(entry.word) <= SHORTEST else ""
+        word = f"; the shortest wrong input is {entry.word}" if entry.word and len(entry.word) <= SHORTEST else ""
         return f"{text}, but probes refute {right - solved} of these{word}"
     reached = [bin_ for bin_ in entry.bins if entry.right(bin_)]
     if reached:
