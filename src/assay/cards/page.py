@@ -173,7 +173,8 @@ def _enough(card: Card) -> str:
     known = {name: bits for name, records in card.records.items() if (bits := sizes(records)["state_bits"])}
     text = (
         "The number of bits that the state of any recurrent model must have if it is right on all inputs of the "
-        "longest tested length; for index lookup also the best share of right answers with half of these bits."
+        "longest tested length; for index lookup also the best share of right answers with half of these bits. Theorem "
+        "numbers are those of Bhattamishra et al. 2024 (docs/theory.md)."
     )
     own = known.get(card.subject.name)
     if known and min(known.values()) >= most:
