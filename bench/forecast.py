@@ -136,10 +136,9 @@ def main() -> None:
         shown.add_column(column, justify="left" if column in ("piece", "question") else "right", no_wrap=True)
     for row in rows:
         together += row.minutes
-        numbers = (f"{row.runs:,}", f"{row.programs}", f"{row.steps / 1e6:.2f}", f"{row.minutes:.1f}")
-        numbers = (*numbers, f"{together:.1f}")
-        shown.add_row(row.piece, *numbers, row.question)
-    Console(width=150, highlight=False).print(shown)
+        sizes = f"{row.runs:,}", f"{row.programs}", f"{row.steps / 1e6:.2f}"
+        shown.add_row(row.piece, *sizes, f"{row.minutes:.1f}", f"{together:.1f}", row.question)
+    Console(width=200, highlight=False).print(shown)
 
 
 if __name__ == "__main__":
