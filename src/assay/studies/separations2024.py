@@ -128,6 +128,7 @@ def _weightings() -> Iterable[Block]:
         yield attention(LOOKUP, (20, 100), (64,), **options)
         yield attention(DYCK, (50,), (64,), 2, task_options=BALANCED, **options)
         yield attention(COPY, (40,), (64,), 2, task_options=FEW_SYMBOLS, **options)
+        yield attention(EQUAL, (40,), (64,), 2, **options)
 
 
 def _width(model: str, widths: tuple[int, ...], layers: int = 1, rates: tuple[float, ...] = MIDDLE[1:]) -> Block:
@@ -187,7 +188,7 @@ PARTS = {
         "Does Mamba gain with width, and stay below?",
         (_width(MAMBA, (16,), rates=HIGH), _width(MAMBA, (128, 256)), _one_rate(MAMBA, 512, 1e-3)),
     ),
-    "weightings": Part("Do other attentions learn lookup, Dyck and copying?", tuple(_weightings())),
+    "weightings": Part("Do other attentions learn lookup, Dyck, copying and equality?", tuple(_weightings())),
     "Dyck": Part("And with corrupted words, which counting symbols nearly tells from others?", tuple(_dyck({}))),
     "lookup: recurrence at 400": Part(
         "Do recurrent models look up 400 symbols?", _recurrent((400,), rates=(3e-3,), steps=LONG)
