@@ -31,6 +31,7 @@ from assay.spec import run_specs
 from assay.store import Store, no_garbage_collection
 from assay.studies import RESULTS
 from assay.terminal import print_matrix
+from tests.cards import modules
 from tests.report.test_cells import record
 from tests.test_cli import assay as command
 
@@ -274,8 +275,15 @@ def test_the_functions_of_python():
     one = results.records[0]
     assert repr(one) == str(one) == f"<parity gru seed 0: {one.verdict} ({one.digest})>"
     for wrong in ({"seeds": 0}, {"models": []}, {"tasks": []}, {"seeds": 1.5}):
-        with pytest.raises(BadInput, match="at least (1|one)"):
+        with pytest.raises(BadInput, match=r"at least (1|one)"):
             assay.compare(**{"tasks": "parity", "models": "gru", **wrong})
+    with pytest.raises(BadInput, match="lstm is already described; give width where it is made"):
+        assay.compare("parity", assay.named_model("lstm"), model_options={"width": 8})
+    with pytest.raises(BadInput, match="parity is already described; give runs where it is made"):
+        assay.run(assay.task("parity"), "lstm", task_options={"runs": 0.5})
+    for model in (modules.Running, f"{modules.__name__}:Running"):
+        with pytest.raises(BadInput, match=f"is built with a width, .* name it 'mixer:{modules.__name__}:Running'"):
+            assay.run("parity", model)
     with pytest.raises(BadInput, match="precision = 0 is not valid"):
         assay.size("parity", 10, precision=0)
     assert assay.size("index-lookup", 400)[0].bits == 2400

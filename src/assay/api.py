@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from assay.analysis.collection import Collection, comparable, require_readable, run_rows
 from assay.analysis.subjects import StudyRecords, is_store, read_study
 from assay.errors import BadInput
-from assay.models.skeleton import Architecture, Foreign
+from assay.models.skeleton import Architecture
 from assay.record import Record
 from assay.report import write_page
 from assay.report.collection_page import MATRIX, matrix
@@ -44,7 +44,7 @@ class Drawing:
 
 
 class Results:
-    """What a comparison gave: its records, and models by task as a table."""
+    """The results of a comparison: its records, and a table of models by task."""
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
@@ -107,9 +107,9 @@ def compare(
     """Train several models on several tasks from several seeds; nothing is stored without a `store`.
 
     A model is a name, an architecture, or a class or function as for `assay.run`. `parts` are options of `run_spec`:
-    `task_options`, `model_options`, `training` and `testing`. `beside` names studies whose published records are put
-    beside these. A run that fails has the error in its record. On a CPU, more than one of `jobs` are processes, which
-    import the script that calls this function.
+    `task_options`, `model_options`, `training` and `testing`. `beside` names studies whose published records on the
+    same tasks, lengths and test bins are shown, too. A run that fails has the error in its record. On a CPU, `jobs`
+    above 1 starts so many processes, which import the script that calls this function.
     """
     from assay.lab.carry_out import carry_out
     from assay.lab.engines.choice import RunOptions, store_plan_and_engine
@@ -118,8 +118,7 @@ def compare(
         raise BadInput(f"seeds = {seeds!r} is not valid: a number of seeds, at least 1")
     if not _several(tasks) or not _several(models):
         raise BadInput("a comparison needs at least one task and one model")
-    architectures = [m if isinstance(m, (str, Architecture)) else Foreign.of(m) for m in _several(models)]
-    specs = run_specs(_several(tasks), architectures, seeds=seeds, rates=_several(lr), **parts)
+    specs = run_specs(_several(tasks), _several(models), seeds=seeds, rates=_several(lr), **parts)
     published = {name: comparable(name, [spec.plain() for spec in specs]) for name in _several(beside)}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "store") if store is None else Path(store)

@@ -142,7 +142,7 @@ def test_packages_that_are_missing_are_named_with_their_extra(monkeypatch: pytes
 def test_kernels_for_gpus_alone_are_refused_before_training():
     model = InSkeleton(name="fla:Layer", path="fla.layers:Layer")
     runs = {"parity": run_spec("parity", model)}
-    with pytest.raises(BadInput, match="fla:Layer has kernels for GPUs alone"):
+    with pytest.raises(BadInput, match="fla:Layer has kernels for GPUs only"):
         examine_subject(assay.cards.subject.Subject("fla:Layer", "fla:Layer", model, ""), TINY, CPU)
     assert execute(runs["parity"], CPU).error
 
@@ -313,13 +313,13 @@ def test_what_was_not_tested_like_the_references_is_said(tiny: Path):
         for r in records
     ]
     card = dataclasses.replace(made, records={name: broken})
-    notes = "(1 without a result, 1 of these on shorter inputs than the references)"
-    assert headline(card) == f"ShortTable solves 2 of 3 tasks in at least one of 1 seeds, probes included {notes}."
+    notes = "(1 of these tested on shorter inputs than the references, 1 without a result)"
+    assert headline(card) == f"ShortTable solves 2 of 3 tasks, probes included, in at least one of 1 seeds {notes}."
     assert "S_3 has no result: 2 of 2 runs failed, the first with OSError: no luck." in sentences(card)
     assert "right on every random input of up to 24 tokens" in repr(card)
     assert "<li>S_3 has no result" in card._repr_html_()
     page = render(card)
-    assert "1 of 1<br>1 probed<br>to 24 tokens" in "\n".join(page.markdown)
+    assert "1 of 1<br>1 on probes<br>to 24 tokens" in "\n".join(page.markdown)
     assert "1/1 (1)$^*$" in str(page.files["card.tex"])
     assert "solved 1/1 to 24 tokens" in str(page.files["badge.svg"])
     assert json.loads(str(page.files["card.json"]))["results"][0]["tested up to"] == 24

@@ -116,7 +116,7 @@ def card(
     jobs: int = 1,
     **model_options: Any,
 ) -> Card:
-    """Train an architecture on the battery of cards and set it beside reference architectures.
+    """Train an architecture on the battery of cards and compare it with reference architectures.
 
     `model` is what `assay card` takes, or a class that can be imported. With `out`, the card is written there as a page
     with its files; runs are kept in `store`. On a CPU, more than one of `jobs` are processes, which import the script

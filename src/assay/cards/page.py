@@ -15,22 +15,24 @@ CARD_STYLE = f"""{MATRIX_STYLE}
 table.long td{{white-space:normal;text-align:left;vertical-align:top}}
 """
 MATRIX = (
-    "Of each cell: the seeds that are right on every random test input up to this length, and the share of right "
-    "sequences at it. 1x are the lengths of training, 2x, 4x and 10x go up to as many times the longest of them; a "
-    "dash is a length that the task does not have. The learning rate of each row was chosen by validation, and all of "
-    "its seeds count. The table of every task has the shares of the references."
+    "A square of the chart shows how many seeds are right on every random test input up to this length; its shade is "
+    "the share of right sequences in this bin. 1x has the training lengths; 2x, 4x and 10x go up to 2, 4 and 10 times "
+    "the longest of them. In the table, a dash means that the task has no inputs of these lengths. Validation chose "
+    'the learning rate of each row, and all seeds at this rate count. The table "Every task" has the shares of the '
+    "references."
 )
 BESIDE = (
-    "Tasks, and what they stand for. Of each architecture the seeds that are right on every random input of all "
-    "lengths; below, those that are also right on every probe (short "
-    "patterns that repeat, long runs of one symbol, extreme positions). The darker, the more seeds pass the probes."
+    "Each row is a task, with the kind of computation that it stands for. Each cell has the number of seeds that are "
+    "right on every random input of all lengths, and below it the number of those that are also right on every probe "
+    "(short patterns that repeat, long runs of one symbol, extreme positions). The darker a cell, the more seeds pass "
+    "the probes."
 )
-NOTE = "the learning rate is chosen by validation, and all seeds of it count"
+NOTE = "validation chooses the learning rate, and all seeds at this rate count"
 
 
 def render(card: Card) -> Page:
     page = Page(f"Card of {card.subject.title}", headline(card), STYLE + CARD_STYLE)
-    page.words("What it is", f"{card.subject.name}: {card.subject.description}. {_battery(card)}")
+    page.words("Architecture and protocol", f"{card.subject.name}: {card.subject.description}. {_battery(card)}")
     page.words("Verdicts", "")
     page.facts(sentences(card))
     if card.examination.checks:
@@ -57,8 +59,9 @@ def _about_costs(card: Card) -> str:
     device = card.costs[0].device
     where = "with one CPU thread" if device == "cpu" else f"on one {device}"
     return (
-        f"Microseconds per token of a forward pass over {ROWS} rows {where}, the best of {REPETITIONS}, measured on "
-        "the machine that made this page while it made it: a comparison of these rows with each other, nothing else."
+        f"Microseconds per token of a forward pass over {ROWS} rows {where}, the best of {REPETITIONS} passes. They "
+        "were measured on the machine that made this page, while it made the page, so only compare these rows with "
+        "each other."
     )
 
 
@@ -82,7 +85,7 @@ def _beside(page: Page, card: Card) -> None:
         entries = [card.entry(name, question.task) for name in card.architectures]
         task = f"{card.titles[question.task]}\n{question.stands_for}"
         rows.append([task, *map(_both_verdicts, entries)])
-    page.table("Beside the references", header, rows, BESIDE, kind="matrix")
+    page.table("Compared with the references", header, rows, BESIDE, kind="matrix")
 
 
 def _both_verdicts(entry: Entry | None) -> str | Shaded:
@@ -90,7 +93,7 @@ def _both_verdicts(entry: Entry | None) -> str | Shaded:
         return "-"
     random, probed = len(entry.cell.right_on_random), len(entry.cell.solved)
     limit = f"\nto {entry.longest(entry.bins[-1]):,} tokens" if entry.is_shortened else ""
-    return Shaded(f"{random} of {entry.seeds}\n{probed} probed{limit}", probed / entry.seeds)
+    return Shaded(f"{random} of {entry.seeds}\n{probed} on probes{limit}", probed / entry.seeds)
 
 
 def _matrix(page: Page, card: Card) -> None:
@@ -109,7 +112,7 @@ def _at_length(entry: Entry, bin_: str) -> str | Shaded:
 
 
 def _details(page: Page, card: Card) -> None:
-    header = ["task", "architecture", "rate", *card.columns, "random", "probed"]
+    header = ["task", "architecture", "rate", *card.columns, "random", "on probes"]
     header += ["shortest wrong input", "steps", "verdicts"]
     rows: list[list[str | Shaded]] = [
         [
@@ -128,9 +131,9 @@ def _details(page: Page, card: Card) -> None:
         if (entry := card.entry(name, question.task))
     ]
     text = (
-        "By length, the share of right sequences in %. Random: seeds that are right on every random input; probed: on "
-        "every probe, too. Steps: the median over the seeds that solve the task. A verdict says proved where a "
-        "certificate exists."
+        "1x to 10x: the share of right sequences in %. Random: seeds that are right on every random input. On probes: "
+        "seeds that are also right on every probe. Steps: the median over the seeds that solve the task. A verdict "
+        "says proved if the record has a certificate."
     )
     page.table("Every task", header, rows, text)
 
@@ -147,8 +150,11 @@ def _sizes(page: Page, card: Card) -> None:
         bits = size["state_bits"]
         state = "unknown" if bits is None else f"{bits:,}"
         rows.append([card.title(name), or_dash(size["parameters"]), state, _count(card, name)])
-    text = "The largest over the tasks. The state of a module of one's own is unknown: it shows no step and no state."
-    header = ["architecture", "parameters", "bits of state, largest", "tasks solved in some seed"]
+    text = (
+        "Each number is the largest one over the tasks. For a module of your own or of another package the state is "
+        "unknown, because Assay only calls it on whole inputs."
+    )
+    header = ["architecture", "parameters", "bits of state", "tasks solved by some seed"]
     page.table("Sizes", header, rows, text)
 
 
@@ -168,14 +174,15 @@ def _bounds(page: Page, card: Card) -> None:
         ]
         for bound in card.bounds
     ]
-    header = ["task", "longest input", "bits needed", "best with half of them", "inputs and source"]
+    header = ["task", "longest input", "bits needed", "best accuracy with half of them", "inputs and source"]
     page.table("What theory says", header, rows, _enough(card), kind="long")
 
 
 def _enough(card: Card) -> str:
     text = (
-        "The bits that every recurrent machine must carry at some time, if it is right on all inputs of the longest "
-        "tested length; for index lookup also the best share of right answers with half of these bits."
+        "The number of bits that the state of any recurrent model must have if it is right on all inputs of the "
+        "longest tested length; for index lookup also the best share of right answers with half of these bits. Theorem "
+        "numbers are those of Bhattamishra et al. 2024 (docs/theory.md)."
     )
     bits_needed = {bound.task: bound.bits for bound in card.bounds if bound.bits}
     known, short = False, []
@@ -193,7 +200,7 @@ def _enough(card: Card) -> str:
             "from these bounds."
         )
     if sizes(card.records[card.subject.name])["state_bits"] is None:
-        text += f" How many bits {card.subject.title} carries is unknown."
+        text += f" The number of bits in the state of {card.subject.title} is unknown."
     return text
 
 
@@ -215,9 +222,9 @@ def _missing(card: Card) -> list[str]:
     """The references and tasks without records, and how to make them."""
     lines = []
     if card.missing:
-        how = "`assay card NAME` makes those of one architecture"
+        how = "`assay card NAME` makes the records of one architecture"
         if card.scale_name != "laptop":
-            how = f"none ship at this scale; `assay study card-{card.scale_name}` makes those of all references"
+            how = f"Assay has none at this scale; `assay study card-{card.scale_name}` makes those of all references"
         lines.append(f"Without records: {', '.join(map(card.title, card.missing))}; {how}.")
     for name in card.architectures[1:]:
         tasks = card.tasks_of(name)

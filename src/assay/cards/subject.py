@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from assay.analysis.titles import row_title
 from assay.errors import BadInput, in_one_line
 from assay.models import MODELS, named_model
-from assay.models.foreign import ForeignMixer, InSkeleton, output_of, width_argument
+from assay.models.foreign import ForeignMixer, InSkeleton, accepts, output_of, width_argument
 from assay.models.registry import PREFIXES
 from assay.models.skeleton import Architecture, Foreign, Stack
 from assay.registry import import_path
@@ -49,7 +49,7 @@ class CallError(BadInput):
 def subject_of(model: str | Callable[..., nn.Module] | Architecture, scale: Scale, **options: Any) -> Subject:
     """The subject behind a name, a class or function, or an architecture; BadInput says what is wrong with it."""
     if isinstance(model, Architecture):
-        return Subject(model.name, model.name, model, "an architecture as it is described")
+        return Subject(model.name, model.name, model, "an architecture, trained unchanged")
     if not isinstance(model, str):
         model = Foreign.of(model).path
     if model in MODELS.entries:
@@ -90,13 +90,13 @@ def _of_path(path: str, sizes: dict[str, Any], options: dict[str, Any]) -> Subje
     """A class or function is what it turns out to be: built with a width or with vocab, features and answers."""
     factory = import_path(path)
     if isinstance(factory, type) and issubclass(factory, Architecture):
-        return Subject(path, factory.__name__, factory(**options), "an architecture as it is described")
+        return Subject(path, factory.__name__, factory(**options), "an architecture, trained unchanged")
     if not callable(factory):
         raise BadInput(
-            f"'{path}' is a {type(factory).__name__}: a card is about a class or function that makes a module"
+            f"'{path}' is a {type(factory).__name__}: a card needs a class or a function that returns a module"
         )
     title = path.partition(":")[2]
-    mixer, whole = _accepts(factory, 1, options), _accepts(factory, 3, options)
+    mixer, whole = accepts(factory, 1, options), accepts(factory, 3, options)
     ways: list[Callable[..., Subject]] = [_as_mixer, _as_model]
     if mixer != whole:
         ways = [_as_mixer if mixer else _as_model]
@@ -113,18 +113,6 @@ def _of_path(path: str, sizes: dict[str, Any], options: dict[str, Any]) -> Subje
     if len(errors) == 1:
         raise BadInput(errors[0])
     raise BadInput(f"{path} can be built neither as a mixer nor as a model: {'; '.join(errors)}")
-
-
-def _accepts(factory: Callable[..., Any], sizes: int, options: dict[str, Any]) -> bool:
-    """Whether a factory can be called with so many sizes and with those of the options that it has."""
-    try:
-        signature = inspect.signature(factory)
-        known = {name: options[name] for name in options if name in signature.parameters}
-        name = width_argument(factory) if sizes == 1 else ""
-        signature.bind(*[0] * (0 if name else sizes), **known | ({name: 0} if name else {}))
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _takes_sizes(factory: Callable[..., Any]) -> bool:
@@ -155,7 +143,7 @@ def _as_model(
     module = _built(call, lambda: model.build(VOCAB, 0, ANSWERS, Rng.seeded(0)))
     tokens = torch.ones(ROWS, TIME, dtype=torch.int64)
     _require_shape(call, module, tokens, "tokens [batch, time]", [ROWS, TIME, ANSWERS])
-    return Subject(path, title, model, f"{call} maps tokens to logits, so it is a whole model, taken as it is")
+    return Subject(path, title, model, f"{call} maps tokens to logits, so it is a whole model, trained unchanged")
 
 
 def _built(call: str, build: Callable[[], Any]) -> nn.Module:

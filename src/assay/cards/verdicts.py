@@ -12,10 +12,12 @@ def headline(card: Card) -> str:
     """How many tasks the subject solves, and how many each reference does."""
     name, tasks = card.subject.title, len(card.scale.questions)
     solved = card.solved_by(card.subject.name)
-    first = f"{name} solves {len(solved)} of {tasks} tasks in at least one of {card.scale.seeds} seeds, probes included"
+    first = (
+        f"{name} solves {len(solved)} of {tasks} tasks, probes included, in at least one of {card.scale.seeds} seeds"
+    )
     short = sum(entry.is_shortened for entry in card.own if entry.cell.solved)
-    notes = [f"{len(card.without_result)} without a result"] if card.without_result else []
-    notes += [f"{short} of these on shorter inputs than the references"] if short else []
+    notes = [f"{short} of these tested on shorter inputs than the references"] if short else []
+    notes += [f"{len(card.without_result)} without a result"] if card.without_result else []
     first += f" ({', '.join(notes)})" if notes else ""
     others = [other for other in card.architectures if other != card.subject.name]
     counts = [f"{card.title(other)} {_count(card, other)}" for other in others]
@@ -74,11 +76,11 @@ def _verdict(name: str, title: str, card: Card, entry: Entry) -> str:
 
 
 def _wrong_word(entry: Entry) -> str:
-    """The shortest wrong word that is known, or its length if the word does not fit into a sentence."""
+    """The shortest wrong input that is known, or its length if it does not fit into a sentence."""
     word, length = entry.cell.wrong_word, entry.cell.first_failing_length
     if word and len(word) <= SHORTEST:
-        return f"; the shortest wrong word is {word}"
-    return f"; the shortest wrong word has {length:,} symbols" if length else ""
+        return f"; the shortest wrong input is {word}"
+    return f"; the shortest wrong input has {length:,} tokens" if length else ""
 
 
 def _proved(entry: Entry) -> str:

@@ -23,8 +23,6 @@ def run(
     """
     from assay.lab.device import parse_device
     from assay.lab.execute import execute
-    from assay.models.skeleton import Architecture, Foreign
     from assay.spec import run_spec
 
-    architecture = model if isinstance(model, (str, Architecture)) else Foreign.of(model)
-    return execute(run_spec(task, architecture, **options), parse_device(device), raise_errors=True)
+    return execute(run_spec(task, model, **options), parse_device(device), raise_errors=True)

@@ -97,6 +97,18 @@ def width_argument(factory: Callable[..., Any]) -> str:
     return next((name for name in WIDTHS if name in parameters), "")
 
 
+def accepts(factory: Callable[..., Any], sizes: int, options: dict[str, Any]) -> bool:
+    """Whether a factory can be called with so many sizes and with those of the options that it has."""
+    try:
+        signature = inspect.signature(factory)
+        known = {name: options[name] for name in options if name in signature.parameters}
+        name = width_argument(factory) if sizes == 1 else ""
+        signature.bind(*[0] * (0 if name else sizes), **known | ({name: 0} if name else {}))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 class ForeignMixer(Mixer):
     """A user's mixer: `path` names a class or function that takes a width; the module keeps [batch, time, width]."""
 

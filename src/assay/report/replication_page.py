@@ -87,7 +87,7 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
     if replication is None or not summary.comparisons:
         raise BadInput(f"{summary.name} needs REPLICATION and COMPARISONS for this page")
     page = Page(replication.title, summary.question, STYLE + MORE_STYLE + ANSWER_STYLE)
-    cells = by_two_rules(summary.variants, replication.configurations, records)
+    cells = by_two_rules(summary.variants, replication.configurations, records, replication.decisive)
     findings = judged(summary.findings, cells)
     quoted = [one for one in findings if one.finding.quote]
     _answer(page, quoted, summary, replication, cells, _unfinished(records, missing))
@@ -131,7 +131,7 @@ def _answer(
     page.words("", " ".join(filter(None, sentences)))
     page.chart("verdicts", _map(summary, cells), "", "")
     rows = [[f"“{one.finding.quote}” ({one.finding.source})", *_by_both_rules(one)] for one in findings]
-    header = ("what is said", "reachable (published rule)", "reliable (our rule)", "extrapolates")
+    header = ("finding", "reachable (published rule)", "reliable (our rule)", "extrapolates")
     page.table("Do the findings hold?", header, rows, "", "answer")
     page.facts([*_exceptions(findings, summary), *RULES])
 
@@ -394,7 +394,7 @@ def _baselines(page: Page, findings: Sequence[Judged]) -> None:
     if findings:
         rows = [[one.finding.name, one.finding.says, *_by_both_rules(one)] for one in findings]
         header = ("baseline", "expected", "reachable", "reliable", "extrapolates")
-        text = "What is known of models that the paper compares with; not its findings. Counts as on the first screen."
+        text = "Models that the paper compares with; these are not its findings. Counts as on the first screen."
         page.table("Baselines", header, rows, text, "words")
 
 

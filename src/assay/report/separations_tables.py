@@ -8,7 +8,14 @@ from typing import Any
 from assay.analysis.bounds import bounds_of, state_points, task_bounds
 from assay.analysis.cells import Cell
 from assay.analysis.growth import Growth, Smallest, growth
-from assay.analysis.lengths import FLOAT32, LengthCell, LengthJudgement, Lengths, accuracy, state_bits
+from assay.analysis.lengths import (
+    FLOAT32,
+    LengthCell,
+    LengthJudgement,
+    Lengths,
+    accuracy,
+    state_bits,
+)
 from assay.analysis.refutations import refutations
 from assay.analysis.rules import SHARES
 from assay.analysis.settings import LEARNED
@@ -24,8 +31,8 @@ from assay.report.text import in_percent, or_dash, percent
 
 LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 LINES = (
-    "Dots: the smallest width of which some run solves N. Triangles: no width solves N; drawn at the largest that was "
-    "tried. Dashed: explicit weights that solve N. Dotted: a lower bound for the width at 32 bits a number."
+    "Dots: the smallest width at which some run solves N. Triangles: no width solves N; drawn at the largest that was "
+    "tried. Dashed: explicit weights that solve N. Dotted: a lower bound for the width, with 32 bits per number."
 )
 
 
@@ -50,12 +57,12 @@ def sizes(page: Page, summary: StudySummary, lengths: Lengths, growths: Sequence
         "",
         ("task", "model", "standard", "grows like", "exponent c of N^c", *(f"N = {n}" for n in every)),
         [[*row[:5], *(row[5].get(n, "") for n in every)] for row in rows],
-        "The smallest tried width that solves N. > : none up to this width does. Reachable: some run of any rate; "
-        "reliable: most seeds of the rate that validation chose. Growth: a + b log N and a + b N are fitted to "
-        "resamples, which draw the seeds again and a width between the smallest one that solves N and the largest "
-        "below it that does not; a form that is nearer in at least 95 % of them is named if the exponent agrees "
-        "(below 1 for log N, above 1/2 for N). Exponent: median and 95 % interval. Empty: fewer than three lengths are "
-        "solved.",
+        "The last columns have the smallest tried width that solves N; > means that no width up to this one does. "
+        "Reachable: some run of any rate solves N. Reliable: most seeds of the rate that validation chose do. Growth: "
+        "a + b log N and a + b N are fitted to resamples, which draw the seeds again, and a width between the smallest "
+        "one that solves N and the largest below it that does not. A form that is nearer in at least 95 % of the "
+        "resamples is named if the exponent agrees (below 1 for log N, above 1/2 for N). Exponent: median and 95 % "
+        "interval. Empty: fewer than three lengths are solved.",
     )
 
 
@@ -97,8 +104,8 @@ def depths(page: Page, summary: StudySummary, lengths: Lengths) -> None:
         "",
         ("task", "model", "N", "smallest width", "parameters", "explicit weights", "lower bound"),
         rows,
-        "The lower bound for one layer is that of the lean protocol (docs/theory.md); for more layers communication "
-        "gives none.",
+        "The lower bound for one layer is that of the lean protocol (docs/theory.md). For more layers, the "
+        "communication argument gives no bound.",
     )
 
 
@@ -112,7 +119,7 @@ def tasks(page: Page, summary: StudySummary, lengths: Lengths) -> None:
         figures.over_lengths(lengths, summary),
         "Accuracy over N, by task",
         "The mean share of right sequences at length N, over the seeds of the width and the rate that validation "
-        "chose. Trained and tested up to the same N.",
+        "chose. Models are trained and tested up to the same N.",
     )
 
 
@@ -128,7 +135,8 @@ def cells(page: Page, summary: StudySummary, lengths: Lengths) -> None:
         if rows:
             header = ["right at N in %\nseeds that solve N\nwidth, rate", *(f"N = {n}" for n in every)]
             name = summary.task(task)
-            page.table(f"{name[0].upper()}{name[1:]}", header, rows, "", "grid")
+            text = "An exclamation mark: the chosen rate is the lowest or the highest that was tried at this width."
+            page.table(f"{name[0].upper()}{name[1:]}", header, rows, text, "grid")
 
 
 def _at_length(cell: LengthCell) -> Shaded | str:
@@ -137,9 +145,10 @@ def _at_length(cell: LengthCell) -> Shaded | str:
         return ""
     seeds, first = cell.learned(), cell.seeds[0]
     mean = sum(map(accuracy, cell.seeds)) / len(cell.seeds)
-    chosen = next(size.place for size in cell.sizes if first in size.records)
-    numbers = "" if chosen.numbers == FLOAT32 else f", {chosen.numbers}"
-    lines = (percent(mean), f"{seeds.learned} of {seeds.seeds}", f"{chosen.width}, {first.rate:g}{numbers}")
+    chosen = next(size for size in cell.sizes if first in size.records)
+    numbers = "" if chosen.place.numbers == FLOAT32 else f", {chosen.place.numbers}"
+    rate = f"{first.rate:g}{' !' * chosen.is_at_an_edge}"
+    lines = (percent(mean), f"{seeds.learned} of {seeds.seeds}", f"{chosen.place.width}, {rate}{numbers}")
     return Shaded("\n".join(lines), seeds.interval[0])
 
 
@@ -154,9 +163,9 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
         "focus",
         figures.focus(attention, explicit),
         "How does attention find the position?",
-        "Left: the weight that the head with the most of it puts on the right position, when each position is asked "
-        "for. Right: cosines between the keys of two positions, in a trained model and in explicit weights; the less "
-        "blue lies beside the diagonal, the easier it is to attend to one position alone; red does no harm.",
+        "Left: the attention weight on the right position, in the head where it is largest, when each position is "
+        "asked for. Right: cosines between the keys of two positions, in a trained model and in explicit weights. The "
+        "less blue there is beside the diagonal, the easier it is to attend to one position only; red does no harm.",
     )
     rows = [
         [str(row["length"]), row_title(row.get("variant", "")) or f"explicit: {row['claim']}", str(row["width"]),
@@ -187,8 +196,9 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
     )
     rows = [_state_row(row) for row in sorted(states, key=lambda row: (row["length"], row["variant"], row["width"]))]
     counts = any("distinct" in row for row in states)
-    columns = ("N", "model", "width", "numbers", "bits of state", "right in %", "needed", "linear", "non-linear",
-              "of", *(["different states", "bits of values"] if counts else []))  # fmt: skip
+    columns = ("N", "model", "width", "numbers", "bits of state", "right in %", "bits needed", "found, linear decoder",
+               "found, small network", "bits of the string",
+               *(["different states", "bits of values"] if counts else []))  # fmt: skip
     if rows:
         note = (
             "Different states: counted exactly over the drawn strings; bits of values: the sum over the numbers of the "
@@ -273,11 +283,10 @@ def probes(page: Page, summary: StudySummary, lengths: Lengths) -> None:
 def thresholds(page: Page, findings: Sequence[LengthJudgement]) -> None:
     rows = []
     for one in findings:
-        begun = [bool(cell.seeds) for _, cell in one.cells]
         counts = []
         for share in SHARES:
             known = [met is not None for met in one.reachable(share)]
-            counts.append(f"{holds_for(one.reachable(share), known)}\n{holds_for(one.reliable(share), begun)}")
+            counts.append(f"{holds_for(one.reachable(share), known)}\n{holds_for(one.reliable(share), one.judged)}")
         rows.append([one.finding.says, *counts])
     page.table(
         "Would another threshold change the verdicts?",
@@ -330,7 +339,7 @@ def _sizes_tex(summary: StudySummary, growths: Sequence[Growth]) -> str:
     """The smallest widths as a tabular for \\input."""
     every = sorted({point.length for one in growths for point in one.points})
     lines = [
-        f"% The smallest tried width that solves N: {LEARNED_IN_PERCENT} of the test strings are right.",
+        "% The smallest tried width that solves N (docs/protocol.md says when a run does).",
         f"% Made by: {summary.report_command}",
         f"\\begin{{tabular}}{{lll{'r' * len(every)}}}",
         r"\hline",
