@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -89,6 +91,29 @@ def test_targets_that_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         check_targets(["wandb"])
     with pytest.raises(BadInput, match=r"cannot write .*file/x: .*file is not a folder"):
         check_targets([f"tensorboard:{file}/x"])
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setattr("wandb.login", failing(RuntimeError("no key\nat all")))
+    with pytest.raises(BadInput, match="--log wandb:x cannot be used: RuntimeError: no key; WANDB_MODE=offline writes"):
+        check_targets(["wandb:x"])
     monkeypatch.setattr(run_logs, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"needs tensorboard, which is not installed: pip install 'assay\[logs\]'"):
         check_targets(["tensorboard:x"])
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def test_a_target_that_breaks_is_left_out_and_the_runs_go_on(monkeypatch: pytest.MonkeyPatch):
+    kind = ("wandb", "wandb:PROJECT", lambda place: nullcontext(failing(OSError("the network is gone"))))
+    monkeypatch.setitem(run_logs.TARGETS, "wandb", kind)
+    events = list[Event]()
+    with logged(["wandb:x"], events.append) as receive:
+        for _ in range(2):
+            receive(Event(record=ended_run()))
+    messages = [event.message for event in events if event.message]
+    assert messages == ["--log wandb:x has ended: OSError: the network is gone"]
+    assert sum(event.record is not None for event in events) == 2

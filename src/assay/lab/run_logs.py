@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from assay.errors import BadInput, suggestion
+from assay.errors import BadInput, in_one_line, suggestion
 from assay.lab.engines.engine import Event, OnEvent
 from assay.record import Record
 from assay.report.page import require_writable
@@ -19,15 +20,23 @@ OnRecord = Callable[[Record], None]
 
 @contextmanager
 def logged(targets: Sequence[str], on_event: OnEvent) -> Iterator[OnEvent]:
-    """Report events to `on_event`, and every record also to targets such as `tensorboard:FOLDER`."""
+    """Report events to `on_event`, and every record also to targets such as `tensorboard:FOLDER`.
+
+    A target that cannot be written any more is left out, with a message: the runs go on, and the store has them.
+    """
     with ExitStack() as stack:
-        writers = [stack.enter_context(_writer(target)) for target in targets]
+        writers = {target: stack.enter_context(_writer(target)) for target in targets}
 
         def receive(event: Event) -> None:
             on_event(event)
-            if event.record is not None and event.record.finished:
-                for write in writers:
+            if event.record is None or not event.record.finished:
+                return
+            for target, write in list(writers.items()):
+                try:
                     write(event.record)
+                except Exception as error:  # of another library, which may wait for a network
+                    del writers[target]
+                    on_event(Event(message=f"--log {target} has ended: {in_one_line(error)}"))
 
         yield receive
 
@@ -45,6 +54,19 @@ def check_targets(targets: Sequence[str]) -> None:
             raise BadInput(f"--log {kind} needs {library}, which is not installed: pip install 'assay[logs]'")
         if kind == "tensorboard":
             require_writable(Path(place))
+        elif os.environ.get("WANDB_MODE", "online") == "online":
+            _log_in(target)
+
+
+def _log_in(target: str) -> None:
+    """Ask for a key now, not when the first run ends."""
+    import wandb
+
+    try:
+        wandb.login()
+    except Exception as error:
+        reason = f"{in_one_line(error)}; WANDB_MODE=offline writes to this machine alone"
+        raise BadInput(f"--log {target} cannot be used: {reason}") from None
 
 
 def _writer(target: str) -> Any:
