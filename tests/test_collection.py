@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy
 import pytest
@@ -118,12 +118,14 @@ def test_a_record_that_cannot_be_shown_is_named(change: dict[str, Any], tmp_path
 
 def test_scores_of_nonsense_are_refused(tmp_path: Path):
     one = run_of("parity", "lstm", 0, 1.0)
-    for number, wrong in enumerate(({"started": "soon"}, {"seconds": {"train": math.inf}})):
-        Store.create(tmp_path / f"r{number}").add(one.model_copy(update=wrong))
+    wrong: list[dict[str, Any]] = [{"started": "soon"}, {"seconds": {"train": math.inf}}]
+    for number, changes in enumerate(wrong):
+        Store.create(tmp_path / f"r{number}").add(one.model_copy(update=changes))
         with pytest.raises(BadInput, match="cannot be shown"):
             collect(tmp_path / f"r{number}", "")
-    for number, wrong in enumerate(({"sequences": float("nan")}, {"answers": 7.0}, {"bin": "other"})):
-        score = one.scores[0].model_copy(update=wrong)
+    wrong = [{"sequences": float("nan")}, {"answers": 7.0}, {"bin": "other"}]
+    for number, changes in enumerate(wrong):
+        score = one.scores[0].model_copy(update=changes)
         Store.create(tmp_path / f"{number}").add(one.model_copy(update={"scores": (score, *one.scores[1:])}))
         with pytest.raises(BadInput, match="cannot be shown"):
             collect(tmp_path / f"{number}", "")
@@ -274,9 +276,10 @@ def test_the_functions_of_python():
     assert "<th>verdict</th><td>" in results.records[0]._repr_html_()
     one = results.records[0]
     assert repr(one) == str(one) == f"<parity gru seed 0: {one.verdict} ({one.digest})>"
-    for wrong in ({"seeds": 0}, {"models": []}, {"tasks": []}, {"seeds": 1.5}):
+    wrong: list[dict[str, Any]] = [{"seeds": 0}, {"models": []}, {"tasks": []}, {"seeds": 1.5}]
+    for changes in wrong:
         with pytest.raises(BadInput, match=r"at least (1|one)"):
-            assay.compare(**{"tasks": "parity", "models": "gru", **wrong})
+            assay.compare(**{"tasks": "parity", "models": "gru", **changes})
     with pytest.raises(BadInput, match="lstm is already described; give width where it is made"):
         assay.compare("parity", assay.named_model("lstm"), model_options={"width": 8})
     with pytest.raises(BadInput, match="parity is already described; give runs where it is made"):
@@ -327,7 +330,7 @@ def test_samples_differ_from_row_to_row_and_print_with_their_answers():
         task.inputs(torch.tensor([3, 3]), assay.Rng.seeded(0))
     with pytest.raises(BadInput, match="equality-random has no input of length 4"):
         assay.task("equality-random").sample(1, 4)
-    assert task.sample(2, numpy.int64(5)).inputs.shape == (2, 5)
+    assert task.sample(2, cast(Any, numpy.int64(5))).inputs.shape == (2, 5)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def card(
     from assay.cards.making import Making
     from assay.cards.verdicts import headline, sentences
     from assay.lab.engines.choice import RunOptions
-    from assay.report.page import require_writable
+    from assay.store import require_writable
     from assay.terminal import console
 
     out_console, status = console(), console(stderr=True)

@@ -151,7 +151,7 @@ def compare(
     from assay.analysis.collection import Collection, comparable
     from assay.lab.engines.choice import RunOptions
     from assay.report import write_page
-    from assay.report.page import require_writable
+    from assay.store import require_writable
     from assay.terminal import console, print_matrix
 
     require_writable(out)

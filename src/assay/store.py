@@ -22,6 +22,7 @@ from assay.lines import read_lines, write_lines
 from assay.record import Record
 
 TIME = "%Y%m%dT%H%M%S%f"  # how the name of a segment begins
+PLANS = "plans"  # the folder of what commands are about
 CHUNK = 1 << 22  # bytes of a packed file that are decompressed at a time
 
 
@@ -275,6 +276,16 @@ def _safetensors_header(path: Path) -> bytes:
         return file.read(int.from_bytes(file.read(8), "little"))
 
 
+def noted_runs(store: Path) -> dict[str, tuple[str, str]]:
+    """Task and model of all runs that commands on this store are or were about, until all had ended, by digest."""
+    runs = dict[str, tuple[str, str]]()
+    for path in sorted((store / PLANS).glob("*.runs")):
+        with suppress(OSError, ValueError, TypeError, RecursionError):
+            for task, model, names in json.loads(path.read_bytes()):
+                runs |= dict.fromkeys(map(str, names), (str(task), str(model)))
+    return runs
+
+
 def weights_name(digest: str, state: str = "") -> str:
     """What the weights of a run's state are called, in a store and in a packed file.
 
@@ -338,6 +349,18 @@ def _sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def require_writable(folder: Path) -> None:
+    """BadInput if files could not be written to a folder, asked before the work that they are about.
+
+    Nothing is made: the folder may be one of a command that has other bad input.
+    """
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not place.is_dir():
+        raise BadInput(f"cannot write {folder}: {place} is not a folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise BadInput(f"cannot write {folder}: {place} is read-only")
 
 
 def make_folder(path: Path) -> None:

@@ -17,7 +17,7 @@ from assay.analysis.titles import task_title
 from assay.description import canonical
 from assay.errors import BadInput, in_one_line, suggestion
 from assay.record import Record
-from assay.store import Store
+from assay.store import Store, noted_runs
 from assay.studies import RESULTS, STUDIES, study_named
 
 
@@ -107,10 +107,6 @@ def collect(path: Path, command: str, studies: Sequence[str] = ()) -> Collection
 
 def _pending(path: Path, records: Sequence[Record]) -> int:
     """The number of runs that commands on a store have named and that have no record."""
-    if not any(path.glob("plans/*.runs")):
-        return 0
-    from assay.lab.plan_file import noted_runs  # imports torch
-
     return len(noted_runs(path).keys() - {record.digest for record in records})
 
 

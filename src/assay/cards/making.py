@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ from torch import nn
 
 from assay.cards.cost import measure_costs
 from assay.cards.examination import Examination, examine_subject
+from assay.cards.page import render
 from assay.cards.results import Card
 from assay.cards.subject import subject_of
+from assay.cards.verdicts import headline, sentences
 from assay.errors import BadInput
 from assay.lab.carry_out import carry_out
 from assay.lab.device import parse_device
@@ -19,14 +23,30 @@ from assay.lab.engines.choice import RunOptions, store_plan_and_engine
 from assay.lab.engines.engine import OnEvent
 from assay.models.skeleton import Architecture
 from assay.record import Record
-from assay.report.page import require_writable
 from assay.spec import RunSpec
-from assay.store import Store
+from assay.store import Store, require_writable
 from assay.studies import RESULTS
 from assay.studies.card import REFERENCES, scale_named
 
 STORE = Path("assay-store")
 ModelLike = str | Architecture | Callable[..., nn.Module]
+
+
+@dataclass(frozen=True, repr=False)
+class FinishedCard(Card):
+    """A card that prints as its verdicts, and can be written as a page."""
+
+    def __repr__(self) -> str:
+        return "\n".join([headline(self), *sentences(self)])
+
+    def _repr_html_(self) -> str:
+        """The verdicts as a list, for notebooks."""
+        verdicts = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences(self))
+        return f"<p>{html.escape(headline(self))}</p><ul>{verdicts}</ul>"
+
+    def save(self, folder: Path | str) -> list[Path]:
+        """Write the page, with all files beside it; returns the files."""
+        return render(self).save(Path(folder))
 
 
 class Making:
@@ -71,7 +91,7 @@ class Making:
                 made = carry_out(plan, store, engine, on_event)
         return [*_select(self.shipped, self.examination.runs), *made]
 
-    def card(self, records: Sequence[Record]) -> Card:
+    def card(self, records: Sequence[Record]) -> FinishedCard:
         """The card of the subject's records, beside the references that have some; costs are measured now."""
         known = Store.open(self.store) if (self.store / Store.MARK).exists() else None
         by_name: dict[str, Sequence[Record]] = {self.subject.name: records}
@@ -83,7 +103,7 @@ class Making:
                 continue
             by_name[name], models[name] = found, reference.model
         costs = measure_costs(models, self.device)
-        return Card(self.subject, self.scale_name, self.scale, self.examination, by_name, tuple(missing), costs)
+        return FinishedCard(self.subject, self.scale_name, self.scale, self.examination, by_name, tuple(missing), costs)
 
     def _complete(self, runs: Sequence[RunSpec], known: Store | None) -> list[Record]:
         """The records of a reference, for the tasks whose runs all have one: those that learn soon are stored first."""
@@ -115,7 +135,7 @@ def card(
     device: str = "auto",
     jobs: int = 1,
     **model_options: Any,
-) -> Card:
+) -> FinishedCard:
     """Train an architecture on the battery of cards and compare it with reference architectures.
 
     `model` is what `assay card` takes, or a class that can be imported. With `out`, the card is written there as a page

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from assay.analysis.cells import Cell, bins, cells
@@ -82,7 +80,7 @@ class Entry:
         }
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Card:
     """All that a card says: the subject and the references on every task, what was examined, bounds and costs."""
 
@@ -93,24 +91,6 @@ class Card:
     records: Mapping[str, Sequence[Record]]  # by architecture, the subject first
     missing: tuple[str, ...]  # references without records
     costs: tuple[Cost, ...] = ()
-
-    def __repr__(self) -> str:
-        from assay.cards.verdicts import headline, sentences
-
-        return "\n".join([headline(self), *sentences(self)])
-
-    def _repr_html_(self) -> str:
-        """The verdicts as a list, for notebooks."""
-        from assay.cards.verdicts import headline, sentences
-
-        verdicts = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences(self))
-        return f"<p>{html.escape(headline(self))}</p><ul>{verdicts}</ul>"
-
-    def save(self, folder: Path | str) -> list[Path]:
-        """Write the page, with all files beside it; returns the files."""
-        from assay.cards.page import render
-
-        return render(self).save(Path(folder))
 
     @cached_property
     def entries(self) -> dict[tuple[str, str], Entry]:

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,9 +22,7 @@ from assay.lab.plan import Plan
 from assay.lab.provenance import difference, provenance
 from assay.lab.weights import Kept
 from assay.spec import RunSpec
-from assay.store import write_synced
-
-FOLDER = "plans"
+from assay.store import PLANS, write_synced
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ def _code() -> dict[str, Any]:
 
 def note_runs(store: Path, specs: Mapping[str, RunSpec]) -> Path:
     """Write down which runs a command is about, so that `assay status` knows what is left; returns the file."""
-    path = store / FOLDER / f"{digest(sorted(specs))[:12]}.runs"
+    path = store / PLANS / f"{digest(sorted(specs))[:12]}.runs"
     groups = dict[tuple[str, str], list[str]]()
     for name, spec in specs.items():
         groups.setdefault((spec.task.kind, spec.model.name), []).append(name)
@@ -144,17 +142,7 @@ def note_runs(store: Path, specs: Mapping[str, RunSpec]) -> Path:
     return path
 
 
-def noted_runs(store: Path) -> dict[str, tuple[str, str]]:
-    """Task and model of all runs that commands on this store are or were about, until all had ended, by digest."""
-    runs = dict[str, tuple[str, str]]()
-    for path in sorted((store / FOLDER).glob("*.runs")):
-        with suppress(OSError, ValueError, TypeError, RecursionError):
-            for task, model, names in json.loads(path.read_bytes()):
-                runs |= dict.fromkeys(map(str, names), (str(task), str(model)))
-    return runs
-
-
 def _path(store: Path, name: str) -> Path:
     if os.sep in name:
         raise BadInput(f"--plan {name} is not the name of a plan")
-    return store / FOLDER / f"{name}.json"
+    return store / PLANS / f"{name}.json"

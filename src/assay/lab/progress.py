@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, get_type_hints
 
 from assay.index import Entry
 from assay.lab.leases import LIFETIME, reports
-from assay.lab.plan_file import noted_runs
 from assay.lab.status import EvaluationStatus, Status
-from assay.store import Store
+from assay.store import Store, noted_runs
 
 TEXTS = ("name", "host", "device", "command", "started")  # fields of a heartbeat
 

@@ -13,7 +13,7 @@ from typing import Any
 from assay.errors import BadInput, in_one_line, suggestion
 from assay.lab.engines.engine import Event, OnEvent
 from assay.record import Record
-from assay.report.page import require_writable
+from assay.store import require_writable
 
 OnRecord = Callable[[Record], None]
 

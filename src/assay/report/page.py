@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,7 @@ from assay.errors import BadInput
 from assay.report import figures
 from assay.report.document import STYLE, compact, contents, document
 
-__all__ = ["MATRIX_STYLE", "STYLE", "Page", "Shaded", "require_writable"]
+__all__ = ["MATRIX_STYLE", "STYLE", "Page", "Shaded"]
 
 MATRIX_STYLE = """
 table.matrix th,table.matrix td{text-align:center;padding:.25rem .45rem}
@@ -173,18 +172,6 @@ def _kind(name: str) -> str:
 
 def _lines(value: str) -> str:
     return html.escape(value).replace("\n", "<br>")
-
-
-def require_writable(folder: Path) -> None:
-    """BadInput if a page could not be written to this folder; asked before the work that the page is about.
-
-    Nothing is made: the folder may be one of a command that has other bad input.
-    """
-    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not place.is_dir():
-        raise BadInput(f"cannot write {folder}: {place} is not a folder")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise BadInput(f"cannot write {folder}: {place} is read-only")
 
 
 def _save(path: Path, data: str | bytes) -> Path:

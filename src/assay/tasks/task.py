@@ -391,7 +391,7 @@ def _range(length: Any) -> tuple[int, int]:
     ((5, 5), (2, 7))
     """
     ends = (length, length) if isinstance(length, Integral) else tuple(length) if isinstance(length, Sequence) else ()
-    if len(ends) != 2 or not all(isinstance(end, Integral) and 1 <= end <= LONGEST for end in ends):
+    if len(ends) != 2 or not all(isinstance(end, Integral) and 1 <= int(end) <= LONGEST for end in ends):
         raise BadInput(f"length = {length!r} is not valid: a length or two, from 1 to {LONGEST:,}")
     return int(ends[0]), int(ends[1])
 
