@@ -327,7 +327,7 @@ def test_what_was_not_tested_like_the_references_is_said(tiny: Path):
 
 def test_verdicts_do_not_say_more_than_the_numbers(tiny: Path):
     made = assay.card("elman", against=[], device="cpu", jobs=1, layers=2)
-    assert made.subject.description == "a model of Assay, with 2 layers of width 8"
+    assert made.subject.description == "a model of Assay, with 2 layers of width 8; with the options layers=2"
     (parity,) = [entry for entry in made.own if entry.question.task == "parity"]
     nearly = [
         r.model_copy(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -48,7 +48,17 @@ class CallError(BadInput):
 
 def subject_of(model: str | Callable[..., nn.Module] | Architecture, scale: Scale, **options: Any) -> Subject:
     """The subject behind a name, a class or function, or an architecture; BadInput says what is wrong with it."""
+    subject = _subject(model, scale, options)
+    if not options:
+        return subject
+    given = ", ".join(f"{name}={value}" for name, value in options.items())
+    return replace(subject, description=f"{subject.description}; with the options {given}")
+
+
+def _subject(model: str | Callable[..., nn.Module] | Architecture, scale: Scale, options: dict[str, Any]) -> Subject:
     if isinstance(model, Architecture):
+        if options:
+            raise BadInput(f"{model.name} is already described; give {', '.join(options)} where it is made")
         return Subject(model.name, model.name, model, "an architecture, trained unchanged")
     if not isinstance(model, str):
         model = Foreign.of(model).path
