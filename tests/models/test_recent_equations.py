@@ -202,6 +202,18 @@ def test_mamba_3(options: dict[str, Any]):
     same_outputs(Mamba3(heads=HEADS, **options), mamba_3)
 
 
+def test_mamba_3_does_not_lose_its_angles_on_long_inputs():
+    """They add up to thousands of turns; in float32 the whole input gives what single steps give."""
+    layer = Mamba3(heads=HEADS).build(WIDTH, Rng.seeded(0))
+    with torch.no_grad():
+        layer.project.weight.mul_(3)
+        layer.dt_bias.fill_(2.0)
+        x = torch.randn(1, 1024, WIDTH, generator=torch.Generator().manual_seed(1)) + 1
+        y, _ = layer(x)
+        expected, _ = layer.double()(x.double())
+    assert (y - expected).abs().max() < 1e-6 * expected.abs().max()
+
+
 # -- attention -----------------------------------------------------------------------------------------------------
 
 
