@@ -75,7 +75,7 @@ GROUPS: dict[str, dict[str, Model]] = {
         "lstm": Model("lstm"),
         "e-lstm": Model("e-lstm"),
         "slstm": Model("slstm"),
-        "xlstm": Model("hybrid", {"mixers": ("slstm", "mlstm")}),
+        "xlstm": Model("hybrid", {"mixers": ("mlstm", "slstm")}),  # in the order of the published baseline
         "m2rnn": Model("m2rnn"),
         "recurrent-delta": Model("recurrent-delta"),
         "srwm": Model("srwm"),
