@@ -39,7 +39,8 @@ class MixerLayer(Causal):
 
 def operator_of(layer: nn.Module) -> str:
     """The name of the operator that a layer runs, if any: attention with another weighting than softmax runs none."""
-    return "" if getattr(layer, "weighting", None) else str(getattr(layer, "operator", ""))
+    runs_none = isinstance(layer, MixerLayer) and getattr(layer, "weighting", None) is not None
+    return "" if runs_none else str(getattr(layer, "operator", ""))
 
 
 class Mixer(Description, ABC):
