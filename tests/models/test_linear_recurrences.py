@@ -216,7 +216,8 @@ def test_decays_start_as_published(name: str):
 
 
 def test_other_decays_start_as_published():
-    rwkv, mlstm, mamba_2, gla = (description.build(512, Rng.seeded(0)) for description in STARTING)
+    layers: list[Layer] = [description.build(512, Rng.seeded(0)) for description in STARTING]
+    rwkv, mlstm, mamba_2, gla = layers
     w = np.exp(-math.exp(-0.5) * sigmoid(array(rwkv.decay.up.bias)))
     assert 0.68 < w.min() < 0.7
     assert 0.996 < w.max() < 0.998

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import assay.models.pd_ssm as pd_ssm_module
 from assay.models.attention import Attention
 from assay.models.forgetting_attention import ForgettingAttention
 from assay.models.m2rnn import M2rnn
@@ -154,6 +155,19 @@ def pd_ssm(layer: Layer, x: Array) -> Array:
 
 def test_pd_ssm():
     same_outputs(PdSsm(states=5, dictionary=3), pd_ssm)
+
+
+def test_pd_ssm_holds_few_matrices_without_gradients(monkeypatch: pytest.MonkeyPatch):
+    layer, x, sizes = built(PdSsm(states=5, dictionary=3)), rows(), list[int]()
+    expected, final = layer(x)
+    monkeypatch.setattr(pd_ssm_module, "MOST_NUMBERS", 4 * 2 * 25 + 1)
+    one_hot = pd_ssm_module.one_hot_columns
+    monkeypatch.setattr(pd_ssm_module, "one_hot_columns", lambda M: (sizes.append(M.shape[1]), one_hot(M))[1])
+    with torch.no_grad():
+        y, state = layer(x)
+    assert sizes == [4, 4, 3], "tokens at once"
+    close(y, expected)
+    close(state, final)
 
 
 def test_one_hot_columns_have_the_gradient_of_softmax():
