@@ -108,7 +108,7 @@ def _parse(path: str) -> Lines:
         [line.split() for line in _read(path, suffix).decode().splitlines()] for suffix in ("src", "tgt")
     )
     if len(sources) != len(answers):
-        raise BadInput(f"{path}.src has {len(sources)} lines and {path}.tgt has {len(answers)}: they must be equal")
+        raise BadInput(f"{path}.src has {len(sources)} lines and {path}.tgt has {len(answers)}; make them equal")
     pairs: dict[tuple[str, ...], tuple[str, ...]] = {}
     for number, (words, named) in enumerate(zip(map(tuple, sources), answers, strict=True), 1):
         if not words or len(named) not in (1, len(words)):
@@ -116,7 +116,7 @@ def _parse(path: str) -> Lines:
             raise BadInput(f"line {number} of {path}.{'tgt' if words else 'src'} must have {right}, not {len(named)}")
         full = tuple(named) if len(named) == len(words) else (NO_QUESTION,) * (len(words) - 1) + tuple(named)
         if pairs.setdefault(words, full) != full:
-            raise BadInput(f"line {number} of {path}.src stands in the file before, with another answer")
+            raise BadInput(f"line {number} of {path}.src occurs in an earlier line with another answer")
     if not pairs:
         raise BadInput(f"{path}.src has no lines")
     ordered = sorted(pairs.items(), key=lambda pair: len(pair[0]))
