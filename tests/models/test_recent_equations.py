@@ -223,9 +223,10 @@ def test_mamba_3_does_not_lose_its_angles_on_long_inputs():
         layer.project.weight.mul_(3)
         layer.dt_bias.fill_(2.0)
         x = torch.randn(1, 1024, WIDTH, generator=torch.Generator().manual_seed(1)) + 1
-        y, _ = layer(x)
+        y, (*_, angles) = layer(x)
         expected, _ = layer.double()(x.double())
     assert (y - expected).abs().max() < 1e-6 * expected.abs().max()
+    assert angles.abs().max() <= np.pi * (1 + 1e-6)
 
 
 # -- attention -----------------------------------------------------------------------------------------------------
