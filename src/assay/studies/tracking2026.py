@@ -217,7 +217,8 @@ PUBLISHED = (
         source="Terzić et al. 2025, arXiv 2509.22284, Table 2 (baselines: Walker et al. 2025, arXiv 2505.17761)",
         protocol="Published: two layers, trained on up to 40 tokens, accuracy on 40 to 256, the mean of five seeds. "
         "Here: 41 to 256 tokens, fewer steps, answers after every prefix in training, and the rate and the state that "
-        "validation chooses.",
+        "validation chooses. DeltaNet is its rule alone here, without the convolution and the norm of the published "
+        "layer; xLSTM has the mLSTM of xLSTM 7B, without a convolution.",
         measure="accuracy",
         columns=REGULAR,
         numbers={variant: dict(zip(REGULAR, numbers, strict=True)) for variant, numbers in REGULAR_NUMBERS.items()},
