@@ -100,11 +100,9 @@ class Bin(Description):
         return self
 
 
-def doubling_bins(low: int, high: int, longest: int | None = None) -> tuple[Bin, ...]:
+def doubling_bins(low: int, high: int, longest: int = LONGEST) -> tuple[Bin, ...]:
     """Bin0 from low to high and three bins of ever longer inputs; none is longer than `longest`."""
-    ends = [high, 2 * high, 4 * high, max(8 * high, 1024)]
-    if longest is not None:
-        ends = [min(end, longest) for end in ends]
+    ends = [min(end, longest, LONGEST) for end in (high, 2 * high, 4 * high, max(8 * high, 1024))]
     starts = [low, high + 1, 2 * high + 1, 4 * high + 1]
     ranges = enumerate(zip(starts, ends, strict=True))
     return tuple(Bin(name=f"Bin{i}", low=start, high=end) for i, (start, end) in ranges if start <= end)
@@ -230,6 +228,15 @@ class Task(Description, ABC):
     def bins(self, low: int, high: int) -> tuple[Bin, ...]:
         """The test bins for training on lengths low to high: Bin0 has these lengths, the others longer ones."""
         return doubling_bins(low, high)
+
+    def doubled_bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        """Bin0 from low to high, and bins of one length: 2, 4 and 8 times high, or the next shorter one with inputs."""
+        bins = [Bin(name="Bin0", low=low, high=high)]
+        for i in (1, 2, 3):
+            shorter = range(min(high << i, LONGEST), bins[-1].high, -1)
+            if length := next(filter(self.fits, shorter), None):
+                bins.append(Bin(name=f"Bin{i}", low=length, high=length))
+        return tuple(bins)
 
     def in_bin(self, bin_: Bin) -> Task:
         """The task with the options of a bin, by which the bin's inputs are drawn."""
