@@ -85,6 +85,13 @@ def test_circuit_classes():
     assert [algebra(name).complexity for name in names] == classes
 
 
+def test_large_groups_take_no_longer_than_small_ones():
+    """512 symbols with 512 states: their cycles are followed once."""
+    found = algebra("cyclic", n=512)
+    assert found.groups[0].cyclic
+    assert (found.periods["1"], found.periods["2"], found.periods["384"]) == (512, 256, 4)
+
+
 def test_what_a_symbol_counts():
     assert algebra("cycle-navigation").periods == {"0": 1, "+": 5, "-": 5}
     assert algebra("dihedral", n=6).periods["r2"] == 3

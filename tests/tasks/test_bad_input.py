@@ -48,6 +48,7 @@ BAD = [
     ("noisy-recall", {"vocabulary": 10**9}, "vocabulary = 1000000000 "),
     ("multi-query-recall", {"vocabulary": 8, "pairs_bound": 5}, "5 pairs"),
     ("multi-query-recall", {"pairs_bound": 0}, "pairs_bound = 0 "),
+    ("multi-query-recall", {"vocabulary": 2**20, "pairs_bound": 25_001}, "pairs_bound = 25001 "),
     ("multi-query-recall", {"power": 0}, "power = 0 "),
     ("parity", {"questions": "sometimes"}, "'everywhere' or 'at the end'"),
     ("flip-flop-language", {"ignore": 1.5}, "ignore = 1.5 "),

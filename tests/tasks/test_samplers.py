@@ -197,10 +197,12 @@ def test_there_is_always_an_input_and_never_more_than_there_are_strings(task: Ta
 
 
 def test_where_no_length_fits():
-    with pytest.raises(BadInput, match="abab has no input of length 5 to 7"):
+    with pytest.raises(BadInput, match=r"abab has no input of length 5 to 7; the nearest are 4 and 8$"):
         named_task("abab").lengths(5, 7)
+    with pytest.raises(BadInput, match=r"recall has no input of length 9 to 20; the nearest is 7$"):
+        named_task("recall", vocabulary=8).lengths(9, 20)
     never = named_task("dfa", alphabet="x", table=((0,), (1,)), accept=(1,))  # the accepting state cannot be reached
-    with pytest.raises(BadInput, match="dfa has no input"):
+    with pytest.raises(BadInput, match=r"dfa has no input of length 1 to 10$"):
         never.lengths(1, 10)
 
 

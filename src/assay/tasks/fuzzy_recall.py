@@ -143,7 +143,7 @@ class FuzzyRecall(Task):
         first, dot = self.keys + 1, len(self.symbols)
         key, value = [1] * self.key_tokens, [first] * self.value_tokens
         alike = [[*key[:-1], 2], [2, *key[1:]], *([key[:-1]] if self.key_tokens > 1 else [])]
-        near, far = [], []
+        near, far = list[list[int]](), list[list[int]]()
         for length in sorted({max(trained[0], self.shortest), longest}):
             space, others = length - self.shortest, list[list[int]]()
             for near_key in cycle(alike):

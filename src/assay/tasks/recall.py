@@ -152,7 +152,7 @@ class MultiQueryRecall(Bindings):
     vocabulary: Annotated[
         int, Field(ge=4, le=2**20, multiple_of=2, description="number of symbols; half are keys, half values")
     ] = 8192
-    pairs_bound: Annotated[int, Field(ge=1, description="pairs of a key and a value at the start")] = 8
+    pairs_bound: Annotated[int, Field(ge=1, le=25_000, description="pairs of a key and a value at the start")] = 8
     power: Annotated[
         float, Field(gt=0, description="a query comes after a gap of n slots with weight n^(power - 1)")
     ] = 0.01

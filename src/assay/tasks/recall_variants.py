@@ -71,7 +71,7 @@ class CompositionalRecall(MultiQueryRecall):
             description="number of symbols; thirds are first tokens, second ones and values",
         ),
     ] = 8190
-    pairs_bound: Annotated[int, Field(ge=1, description="keys that are bound; a square number")] = 4
+    pairs_bound: Annotated[int, Field(ge=1, le=129**2, description="keys that are bound; a square number")] = 4
     query_tokens: ClassVar[int] = 2
 
     @model_validator(mode="after")

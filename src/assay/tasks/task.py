@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int, Shaped
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor
 
 from assay.description import Description
@@ -80,6 +80,11 @@ class Shape(NamedTuple):
     answers: int
 
 
+def _as_pairs(options: Any) -> Any:
+    """An object's names and values; other values are returned unchanged."""
+    return tuple(options.items()) if isinstance(options, dict) else options
+
+
 class Bin(Description):
     """A named range of input lengths, both ends included.
 
@@ -91,7 +96,7 @@ class Bin(Description):
     name: str
     low: Length
     high: Length
-    options: tuple[tuple[str, bool | int | float | str], ...] = ()
+    options: Annotated[tuple[tuple[str, bool | int | float | str], ...], BeforeValidator(_as_pairs)] = ()
 
     @model_validator(mode="after")
     def _in_order(self) -> Bin:
@@ -217,8 +222,14 @@ class Task(Description, ABC):
             fitting = [length for length in range(max(low, 1), high + 1) if self.fits(length)]
             self.known_lengths[low, high] = fitting
         if not self.known_lengths[low, high]:
-            raise BadInput(f"{self.kind} has no input of length {low} to {high}")
+            raise BadInput(f"{self.kind} has no input of length {low} to {high}{self._nearest_lengths(low, high)}")
         return list(self.known_lengths[low, high])
+
+    def _nearest_lengths(self, low: int, high: int) -> str:
+        """The next shorter and the next longer length with inputs, in words; empty where there is none nearby."""
+        around = range(min(low, LONGEST + 1) - 1, 0, -1), range(high + 1, min(2 * high + 1024, LONGEST) + 1)
+        nearest = [str(length) for lengths in around if (length := next(filter(self.fits, lengths), None))]
+        return f"; the nearest {'are' if nearest[1:] else 'is'} {' and '.join(nearest)}" if nearest else ""
 
     @cached_property
     def known_lengths(self) -> dict[tuple[int, int], list[int]]:
