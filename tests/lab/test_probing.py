@@ -268,9 +268,18 @@ def test_at_most_two_thousand_lassos():
     assert {lasso.word(4) for lasso in short_lassos(30)} >= {(a, b, b, b) for a in range(1, 31) for b in range(1, 31)}
 
 
-@pytest.mark.parametrize(("name", "length"), [("dyck-1", 2), ("shuffle", 2), ("reset-dyck-1", 1), ("parity", 1)])
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        *(("dyck-1", 2), ("shuffle", 2), ("reset-dyck-1", 1), ("parity", 1), ("k-hop", 1), ("k-hop", 2)),
+        *(("majority", 1), ("tomita", 1), ("flip-flop-language", 4), ("modular-arithmetic-brackets", 1)),
+        *(("missing-duplicate", 2), ("reverse", 2), ("stack-manipulation", 3), ("binary-addition", 7)),
+        *(("unique-copy", 3), ("fuzzy-recall", 11), ("noisy-recall", 3)),
+    ],
+)
 def test_probes_of_the_shortest_inputs(name: str, length: int):
     bins = [{"name": "Bin0", "low": length, "high": length}]
     training = {"lengths": [length, length], "validation": bins}
     spec = run_spec(name, "lstm", training=training, testing={"rows": 4, "bins": bins})
     assert wrong(found_by(spec, spec.task.solve)) == set()
+    assert all(batch.inputs.shape[1] == length for batch in probes_of(spec, CPU).values())

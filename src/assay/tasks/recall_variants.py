@@ -181,7 +181,7 @@ class KHop(FreeTask):
     """
 
     kind: ClassVar[str] = "k-hop"
-    alphabet: Annotated[int, Field(ge=1, le=2**20, description="number of symbols")] = 4
+    alphabet: Annotated[int, Field(ge=2, le=2**20, description="number of symbols")] = 4
     k: Annotated[int, Field(ge=1, le=64, description="hops")] = 2
 
     @property
@@ -208,10 +208,10 @@ class KHop(FreeTask):
 
         And hops that are all as far as possible: as many as there are symbols for, beside one that fills the gaps.
         """
-        drawn = (Rng.seeded(0, "probes").integers(longest, max(1, self.alphabet - 1)) + 1).tolist()
+        drawn = (Rng.seeded(0, "probes").integers(longest, self.alphabet - 1) + 1).tolist()
         once, far, hops = [], [], min(self.k, self.alphabet - 2)
-        for length in sorted({max(2, trained[1]), longest}):
-            for place in sorted({0, length // 2, length - 2}):
+        for length in sorted({min(trained[1], longest), longest}):
+            for place in sorted({0, (length - 2) // 2, length - 2} if length > 1 else ()):
                 once.append([*drawn[:place], self.alphabet, *drawn[place : length - 2], self.alphabet])
             if 0 < hops < (length + 1) // 2:
                 gap, rest = divmod(length - 2 * hops - 1, hops)
