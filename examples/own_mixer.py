@@ -1,4 +1,4 @@
-"""A mixer of one's own beside LSTM and DeltaNet on state tracking: can it count modulo 2 and 3, and keep a bit?
+"""Your own mixer, compared with LSTM and DeltaNet on state tracking: can it count modulo 2 and 3, and keep a bit?
 
 python own_mixer.py --out rotations             # a few minutes; then open rotations/index.html
 python own_mixer.py --steps 20 --seeds 1        # only to see that it works
@@ -14,13 +14,14 @@ from torch import Tensor, nn
 import assay
 
 TASKS = [assay.task("parity"), assay.task("cyclic", n=3), assay.task("flip-flop")]
-LENGTHS = {"Bin0": (2, 16), "Bin1": (17, 32), "Bin2": (33, 64)}  # trained on those of Bin0, tested on all
+LENGTHS = {"Bin0": (2, 16), "Bin1": (17, 32), "Bin2": (33, 64)}  # training uses those of Bin0, tests use all
 
 
 class Rotation(nn.Module):
-    """Each token turns a plane by an angle of its own: [batch, time, width] to the same.
+    """Each token rotates a point on each of `width` circles by an angle: [batch, time, width] to the same shape.
 
-    The state is the sum of the angles up to now, so all positions are computed at once. The output is its direction.
+    The state is the sum of the angles so far, so a cumulative sum computes all positions at once. The output is a
+    linear map of the points.
     """
 
     def __init__(self, width: int) -> None:

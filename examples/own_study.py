@@ -1,12 +1,12 @@
 """How long does a bit survive? Recurrent networks with a gate and without one on the flip-flop.
 
-An Elman network has to write its whole state anew at each step; an LSTM can keep parts of it. The second piece
-trains with long runs of one symbol, so that the networks have seen what they must keep.
+An Elman network writes its whole state anew at each step; an LSTM can keep parts of it. The second piece trains on
+inputs with long runs of one symbol, so that the networks have seen how long they must remember.
 
     assay study own_study.py
     assay report own_study.py                   # reports/own_study/index.html
 
-STEPS and SEEDS in the environment make it smaller.
+The environment variables STEPS and SEEDS make the study smaller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BINS = [{"name": f"Bin{i}", "low": low, "high": high} for i, (low, high) in enum
 
 
 def runs(runs_of_one_symbol: float) -> list[RunSpec]:
-    """Each model with each seed; this share of the training inputs has a run of one symbol."""
+    """Each model with each seed; in this share of the inputs, a random stretch becomes a run of one symbol."""
     return [
         run_spec(
             "flip-flop",
@@ -45,7 +45,7 @@ VARIANTS = {
     for model in MODELS
 }
 COMPARISONS = [
-    Comparison("Gates and runs", "The same networks, trained on random inputs and on runs as well.", tuple(VARIANTS))
+    Comparison("Gates and runs", "The same networks, trained without and with runs of one symbol.", tuple(VARIANTS))
 ]
 FINDINGS = [
     Finding(

@@ -1,4 +1,4 @@
-"""A task of one's own: its right answers, its inputs, and probes for a memory that leaks.
+"""Your own task: its right answers, its inputs, and probes for a memory that leaks.
 
 assay show own_task:Lift
 assay run own_task:Lift --model elman --set model.width=8 --lr 1e-2 --steps 600 --weights all --store lift
@@ -20,7 +20,7 @@ from assay.tasks.probes import Probe, rows_of
 
 
 class Lift(Task):
-    """On which floor is the lift? It goes up (u) and down (d), and stays where there is no further floor.
+    """On which floor is the lift? It goes up (u) and down (d), and does not move beyond the top or bottom floor.
 
     >>> Lift().explain("uuuudd")
     '122210'
@@ -42,14 +42,14 @@ class Lift(Task):
         return Machine(moves, outputs=floors)
 
     def answer(self, inputs: Tensor) -> Tensor:
-        """The right answer after every symbol of *any* input [rows, time]; symbol number i is the token i + 1."""
+        """The right answer after every symbol of *any* input [rows, time]; token i + 1 is symbol number i."""
         return self.machine.answer(inputs)
 
     def draw(self, lengths: Tensor, rng: Rng, width: int) -> Tensor:
-        """Random inputs, one generator per row; what stands beyond a row's length does not matter."""
+        """Random inputs, from one generator per row; what is beyond a row's length is ignored."""
         return rng.integers(width, len(self.symbols)) + 1
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
-        """The default probes, and rides that random inputs hardly ever hold: to the top, to the ground, and so on."""
+        """The default probes, and rides that random inputs hardly ever contain, such as n floors up and n down."""
         rides = [([1] * n + [2] * n) * longest for n in range(1, self.floors + 2)]
         return [*super().probes(trained, longest), Probe("rides", rows_of(ride[:longest] for ride in rides))]

@@ -147,7 +147,7 @@ def gallery() -> str:
         card, place = json.loads((path.parent / "card.json").read_text()), f"gallery/{path.parent.name}"
         verdicts = "".join(f"- {sentence.replace('*', chr(92) + '*')}\n" for sentence in card["verdicts"])
         parts.append(f"## {path.parent.name}\n\n![]({place}/badge.svg) [The card]({place}/index.html)\n\n{verdicts}")
-    return "\n".join(parts if CARDS else [*parts, "None has been made: `make site` makes them."])
+    return "\n".join(parts if CARDS else [*parts, "No card has been made yet; `make site` makes them."])
 
 
 def public_names() -> str:

@@ -135,7 +135,7 @@ def test_show_as_json():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["lstm", "--set", "task.n=3"], "--set is for tasks, and 'lstm' is none"),
+        (["lstm", "--set", "task.n=3"], "--set is for tasks, and 'lstm' is not a task"),
         (["cyclic", "--set", "model.width=3"], "--set model: `assay show` takes options of a task, as task.n=5"),
         (["cyclic", "--set", "task.m=3"], "cyclic has no field 'm'"),
     ],

@@ -131,7 +131,7 @@ def test_names_mean_one_thing():
         ("prove dfa-rnn --set task=5", "no table of a finite automaton"),
         ("prove rnn-protocol --length 1", "at least 2"),
         ("prove k-dnf --set formula=x9999", "x1 to x999"),
-        ("prove k-dnf --set formula=x1&&x2", "no clause of a DNF"),
+        ("prove k-dnf --set formula=x1&&x2", "not a clause of a DNF"),
         ("prove dfa-rnn --set task=dyck-1", "no table of a finite automaton"),
         ("prove lookup-trace --numbers flaot16", "did you mean 'float16'"),
         ("prove lookup-trace --numbers fixed:3", "fixed:WHOLE.FRACTION"),

@@ -68,7 +68,7 @@ def test_a_finding_about_several_variants_takes_all_of_them():
     assert judge([finding(gru="fails", narrow="learns")], records)[0].status() == "does not hold"
     assert judge([finding(gru="learns", unborn="learns")], records)[0].status() == "under way"
     assert judge([finding(unborn="learns")], records)[0].status() == "not tested"
-    with pytest.raises(BadInput, match="'grue', which is no variant; did you mean 'gru'"):
+    with pytest.raises(BadInput, match="'grue', which is not a variant; did you mean 'gru'"):
         judge([finding(grue="learns")], records)
 
 

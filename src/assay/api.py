@@ -44,7 +44,7 @@ class Drawing:
 
 
 class Results:
-    """What a comparison gave: its records, and models by task as a table."""
+    """The results of a comparison: its records, and a table of models by task."""
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
@@ -107,9 +107,9 @@ def compare(
     """Train several models on several tasks from several seeds; nothing is stored without a `store`.
 
     A model is a name, an architecture, or a class or function as for `assay.run`. `parts` are options of `run_spec`:
-    `task_options`, `model_options`, `training` and `testing`. `beside` names studies whose published records are put
-    beside these. A run that fails has the error in its record. On a CPU, more than one of `jobs` are processes, which
-    import the script that calls this function.
+    `task_options`, `model_options`, `training` and `testing`. `beside` names studies whose published records on the
+    same tasks, lengths and test bins are shown, too. A run that fails has the error in its record. On a CPU, `jobs`
+    above 1 starts so many processes, which import the script that calls this function.
     """
     from assay.lab.carry_out import carry_out
     from assay.lab.engines.choice import RunOptions, store_plan_and_engine

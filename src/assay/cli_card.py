@@ -25,7 +25,9 @@ def card(
     against: Annotated[
         str | None,
         typer.Option(
-            "--against", help="The references, for example lstm,delta-net.", show_default="all that come with Assay"
+            "--against",
+            help="The reference architectures, for example lstm,delta-net.",
+            show_default="all that come with Assay",
         ),
     ] = None,
     scale: Annotated[
@@ -37,7 +39,7 @@ def card(
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="Set an option of the model or of the skeleton: NAME=VALUE, as positions=sinusoidal."
+            "--set", help="Set an option of the model or of the skeleton: NAME=VALUE, for example positions=sinusoidal."
         ),
     ] = None,
     store: Annotated[Path, typer.Option("--store", help="The folder for the records.")] = STORE,
@@ -48,7 +50,7 @@ def card(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train an architecture on a fixed battery of tasks, and write a page that sets it beside the known ones."""
+    """Train an architecture on a fixed battery of tasks, and write a page that compares it with other architectures."""
     from assay.cards.files import plain
     from assay.cards.making import Making
     from assay.cards.page import render

@@ -34,7 +34,7 @@ def certify(
     ],
     task: Annotated[
         str | None,
-        typer.Option("--task", help="The task of a module; of a store, certify only the runs on this task."),
+        typer.Option("--task", help="The task of a module. For a store: certify only the runs on this task."),
     ] = None,
     method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}.")] = "auto",
     numbers: Annotated[
@@ -47,10 +47,10 @@ def certify(
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time limit for each run.")] = 60.0,
     states: Annotated[
-        int, typer.Option("--states", min=1, help="Limit of pairs that are kept, which bounds the memory.")
+        int, typer.Option("--states", min=1, help="Maximum number of stored pairs of states, which limits the memory.")
     ] = 2_000_000,
     dead: Annotated[
-        bool, typer.Option("--dead", help="Also demand right answers after prefixes that no word of the task has.")
+        bool, typer.Option("--dead", help="Also require right answers after prefixes that no word of the task has.")
     ] = False,
     repair: Annotated[
         bool,

@@ -30,8 +30,14 @@ def data(
         typer.Option("--split", help="Write only this split. May be given several times.", show_default="all"),
     ] = None,
     rows: Annotated[
-        int, typer.Option("--rows", min=1, help="Inputs of the training set, and of each other bin.")
-    ] = 1000,
+        int | None,
+        typer.Option(
+            "--rows",
+            min=1,
+            help="Number of inputs of the training set, and of each validation and test bin.",
+            show_default="1000 for training, and as many for validation and testing as in a run",
+        ),
+    ] = None,
     format_: Annotated[
         Format, typer.Option("--format", help="jsonl: a Hugging Face dataset; text: pairs of files .src and .tgt.")
     ] = Format.jsonl,
@@ -42,7 +48,7 @@ def data(
         ),
     ] = None,
 ) -> None:
-    """Write inputs of a task with their answers: the very test sets of its runs, and sets for training."""
+    """Write inputs of a task with their answers: the test and validation sets of its runs, and a training set."""
     from assay.lab.export import write_data
     from assay.spec import run_spec
     from assay.terminal import console

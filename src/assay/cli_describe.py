@@ -73,7 +73,7 @@ def describe(name: str, pairs: list[str]) -> Described:
             raise BadInput(f"--set {others[0]}: `assay show` takes options of a task, as task.n=5")
         return _task(name, item, options["task"])
     if pairs:
-        raise BadInput(f"--set is for tasks, and '{name}' is none")
+        raise BadInput(f"--set is for tasks, and '{name}' is not a task")
     if name in STUDIES:
         return _study(name)
     return _part(name) if name in PARTS else _object(name, item)

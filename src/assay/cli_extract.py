@@ -19,7 +19,7 @@ def extract(
         typer.Option(
             "--length",
             min=1,
-            help="Of an SRWM: compare its self-modifying automaton with the network on every string to this length.",
+            help="For an SRWM: compare its self-modifying automaton with the network on all strings up to this length.",
             show_default="20,000 strings",
         ),
     ] = None,
@@ -32,9 +32,11 @@ def extract(
             show_default="20,000 tests",
         ),
     ] = None,
-    max_states: Annotated[int, typer.Option("--states", min=1, help="Stop at more states than this.")] = 40,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time limit of learning.")] = 60.0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the words that the task draws for tests.")] = 0,
+    max_states: Annotated[int, typer.Option("--states", min=1, help="Stop if there are more states than this.")] = 40,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time limit for learning.")] = 60.0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="The seed of the random words that test the automaton.")
+    ] = 0,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -43,7 +45,7 @@ def extract(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Extract the automaton that a trained network computes; of an SRWM, the self-modifying automaton too.
+    """Extract the automaton that a trained network computes; for an SRWM, also its self-modifying automaton.
 
     Writes a page with pictures (SVG and PNG), tables, and the automaton as a task. With --json it prints the tables,
     and writes files only with --out.
@@ -101,7 +103,7 @@ def extract(
 
 
 def inspect(
-    name: Annotated[str, typer.Argument(help="A study of lengths and sizes, or the path of its .py file.")],
+    name: Annotated[str, typer.Argument(help="A study with SEPARATIONS, or the path of its .py file.")],
     store: Annotated[
         Path | None,
         typer.Option(
@@ -115,7 +117,7 @@ def inspect(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Inspect the kept weights of a study's lookup runs: where attention looks, and what recurrent states carry.
+    """Inspect kept weights of index-lookup runs: where attention looks, and what recurrent states carry.
 
     The page of the study shows the file that this writes beside the records. Takes seconds for each run.
     """

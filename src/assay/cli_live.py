@@ -12,10 +12,10 @@ WatchedStore = Annotated[Path, typer.Argument(help="The store; it is only read."
 
 def watch(
     store: WatchedStore,
-    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Show one picture and end.")] = False,
+    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two updates.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show the store once and end.")] = False,
 ) -> None:
-    """Watch a store while other commands work on it: every run as a dot, the time left, the newest verdicts."""
+    """Watch a store while other commands work on it: a dot for each run, the time left, the newest verdicts."""
     from assay.live.overview import Observer
     from assay.live.watch import watch as show
     from assay.store import Store
@@ -28,7 +28,7 @@ def serve(
     store: WatchedStore,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free one.")] = 8765,
 ) -> None:
-    """Show a store as a page that keeps itself up to date, for browsers on this machine alone."""
+    """Serve a page that shows a store and keeps itself up to date, for browsers on this machine only."""
     from assay.live.overview import Observer
     from assay.live.server import Server
     from assay.store import Store

@@ -18,7 +18,7 @@ Beside = Annotated[
     list[str] | None,
     typer.Option(
         "--with",
-        help="Put the published records of this study beside a store's, where tasks, lengths and test bins are equal. "
+        help="Also show the published records of this study that have the same tasks, lengths and test bins. "
         "May be given several times.",
     ),
 ]

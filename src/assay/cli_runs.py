@@ -30,16 +30,18 @@ Set = Annotated[
     ),
 ]
 StoreAt = Annotated[Path, typer.Option("--store", help="The folder for the records.")]
+AT_A_TIME = "Number of groups of runs at a time: in processes on a CPU, on streams of one process on a GPU."
+LOCAL_JOBS = "one per core on a CPU; on a GPU up to 8, if they fit"
 Jobs = Annotated[
     int | None,
     typer.Option(
         "--jobs",
         min=1,
-        help="Number of groups of runs at a time: in processes on a CPU, on streams of one process on a GPU. "
-        "With --engine ray or slurm: the number of workers.",
-        show_default="one per core on a CPU; on a GPU up to 8, if they fit; ray: all of the cluster; slurm: 4",
+        help=f"{AT_A_TIME} With --engine ray or slurm: the number of workers.",
+        show_default=f"{LOCAL_JOBS}; ray: all of the cluster; slurm: 4",
     ),
 ]
+LocalJobs = Annotated[int | None, typer.Option("--jobs", min=1, help=AT_A_TIME, show_default=LOCAL_JOBS)]
 Slots = Annotated[
     int | None,
     typer.Option(
@@ -49,11 +51,15 @@ Slots = Annotated[
         show_default="as many as fit on a GPU, 1 on a CPU",
     ),
 ]
-Again = Annotated[bool, typer.Option("--again", help="Run also what the store has; the new records replace the old.")]
+Again = Annotated[
+    bool, typer.Option("--again", help="Repeat runs that the store already has; the new records replace the old ones.")
+]
 Traceback = Annotated[bool, typer.Option("--traceback", help="Show where in the code the error of a run was raised.")]
 Weights = Annotated[
     str,
-    typer.Option("--weights", help="Whose weights to keep: all, solved (right on every random test input) or none."),
+    typer.Option(
+        "--weights", help="Keep the weights of all runs, of solved ones (right on every random test input), or none."
+    ),
 ]
 Checkpoint = Annotated[float, typer.Option("--checkpoint", min=0, help="Seconds between checkpoints.")]
 EngineIs = Annotated[
@@ -79,8 +85,8 @@ Log = Annotated[
     list[str] | None,
     typer.Option(
         "--log",
-        help="Show the runs that end in TensorBoard (tensorboard:FOLDER) or Weights & Biases (wandb:PROJECT), too. "
-        "May be given several times.",
+        help="Also log each run, when it ends, to TensorBoard (tensorboard:FOLDER) or Weights & Biases "
+        "(wandb:PROJECT). May be given several times.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="With --engine slurm: print what would be submitted.")]
@@ -88,7 +94,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="With --engine slurm: pr
 
 def run(
     task: Annotated[str, typer.Argument(help="A task's name, or module:Class.")],
-    model: Annotated[str, typer.Option("--model", help="A model's name, or module:factory.")],
+    model: Annotated[
+        str,
+        typer.Option("--model", help="A model's name, module:factory, mixer:module:Class, fla:LAYER or hf:MODEL."),
+    ],
     seeds: Seeds = 1,
     lr: Rates = None,
     steps: Steps = None,
@@ -108,7 +117,7 @@ def run(
     traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on a task with one or more seeds, and test it, also on longer inputs."""
+    """Train a model on a task with one or more seeds, and test it on inputs of the same lengths and on longer ones."""
     _prepare(device)
     from assay.lab.engines.choice import RunOptions
 
@@ -130,13 +139,13 @@ def compare(
     store: StoreAt = STORE,
     out: Annotated[Path, typer.Option("--out", help="The folder for the page.")] = Path("reports/comparison"),
     device: OnDevice = "auto",
-    jobs: Jobs = None,
+    jobs: LocalJobs = None,
     again: Again = False,
     log: Log = None,
     traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train several models on several tasks, and put them side by side: a table, and a page with CSV and LaTeX."""
+    """Train several models on several tasks and compare them: prints a table, writes a page with CSV and LaTeX."""
     _prepare(device)
     from assay.analysis.collection import Collection, comparable
     from assay.lab.engines.choice import RunOptions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from assay.cli_describe import PARTS, Described, describe
 from assay.cli_options import AsJson, print_json
-from assay.errors import BadInput, suggestion
+from assay.errors import BadInput
 from assay.models.registry import MODELS
 from assay.registry import Entry
 from assay.studies import STUDIES
@@ -78,7 +79,9 @@ def show(
 
     known = {**TASKS.entries, **MODELS.entries, **CLAIMS.entries, **STUDIES, **dict.fromkeys(PARTS)}
     if name not in known and ":" not in name:
-        raise BadInput(f"unknown task, model, claim or study '{name}'{suggestion(name, known)}")
+        near = get_close_matches(name.lower(), known, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else "`assay list` has all names"
+        raise BadInput(f"unknown task, model, claim or study '{name}'; {hint}")
     described = describe(name, set_ or [])
     if as_json:
         print_json(described.plain())

@@ -1,4 +1,4 @@
-"""The commands about a store that several processes work on: what is going on there, one more worker, and uniting."""
+"""The commands about a store that several processes work on: its progress, one more worker, and merging."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def status(
     store: Annotated[Path, typer.Argument(help="The store.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say how far the work on a store is: runs done, under way (where, since when), failed and left."""
+    """Show the progress of a store: runs done, under way (where, since when), failed and left."""
     from assay.lab.progress import progress_of
     from assay.store import Store
 
@@ -87,7 +87,7 @@ def merge(
     others: Annotated[list[Path], typer.Argument(help="Stores or packed files, which are not changed.")],
     as_json: AsJson = False,
 ) -> None:
-    """Unite stores: copy into the first what it lacks of the others, with weights and certificates."""
+    """Merge stores: copy the records that the first one lacks into it, with weights and certificates."""
     from assay.lab.merging import merge as unite
     from assay.store import Store
     from assay.terminal import counted

@@ -88,7 +88,7 @@ def _normal_quantiles(device: torch.device) -> Float[Tensor, "65536"]:
 
 @dataclass(frozen=True)
 class Rng:
-    """Keys of shape [] or [rows]; every draw appends one axis of columns."""
+    """A stateless generator, or one per row: keys of shape [] or [rows]. Every draw appends one axis of columns."""
 
     keys: Int[Tensor, "*rows"]
 

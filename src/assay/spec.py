@@ -38,12 +38,12 @@ Bins = Annotated[tuple[Bin, ...], Field(min_length=1), AfterValidator(_unique_na
 
 
 class Training(Description):
-    """A run is trained with AdamW until every validation sequence is right or the steps run out.
+    """A run is trained with AdamW until every validation sequence is right or it has made all of its steps.
 
-    The defaults of Adam are those of the published code of Irie et al. 2023. Test bins never influence a run. It
-    diverges when its loss, gradient or a parameter is NaN or infinite. The best state has the largest share of right
-    validation sequences at a check (the mean over the bins; if several are equal, the latest). None is written null on
-    the command line.
+    The defaults of Adam are those of the published code of Irie et al. 2023. Test bins never influence a run. A run
+    diverges if its loss, a gradient or a parameter becomes NaN or infinite. The best state is that of the check with
+    the largest share of right validation sequences (the mean over the bins; if several are equal, the latest check).
+    On the command line, None is written as null.
     """
 
     kind: ClassVar[str] = "training"
@@ -53,24 +53,27 @@ class Training(Description):
     validation: Annotated[Bins, Field(description="the ranges of lengths of validation sequences")]
     validation_rows: Annotated[int, Field(ge=1, description="sequences of each validation bin")] = 128
     validate_every: Annotated[int, Field(ge=1, description="steps between two checks by validation")] = 100
-    patience: Annotated[int, Field(ge=1, description="checks in a row at which everything must be right")] = 3
+    patience: Annotated[
+        int, Field(ge=1, description="checks in a row at which every validation sequence must be right")
+    ] = 3
     stop: Annotated[
-        Literal["solved", "never"], Field(description="solved: when validation says so; never: after all steps")
+        Literal["solved", "never"], Field(description="solved: stop after these checks; never: train for all steps")
     ] = "solved"
     keep: Annotated[Literal["last", "best"], Field(description="which state is tested: last or best")] = "last"
     steps: Annotated[int, Field(ge=1, description="maximum number of steps")] = 20_000
     fixed: Annotated[
-        int | None, Field(ge=1, description="sequences of a training set for all runs; null: new ones at every step")
+        int | None,
+        Field(ge=1, description="number of sequences of one training set for all runs; null: new ones at every step"),
     ] = None
-    batch: Annotated[int, Field(ge=1, description="sequences of one step")] = 32
+    batch: Annotated[int, Field(ge=1, description="sequences of a batch, one batch per step")] = 32
     lr: Annotated[Rate, Field(description="the learning rate")] = 1e-3
     betas: Annotated[tuple[Beta, Beta], Field(description="the decay of Adam's two averages")] = (0.9, 0.995)
     eps: Annotated[Rate, Field(description="Adam adds this to the root of the second average")] = 1e-9
     weight_decay: Annotated[float, Field(ge=0, description="the weight decay of AdamW")] = 0.0
-    clip: Annotated[Rate | None, Field(description="the largest norm of a gradient")] = None
-    explodes: Annotated[Rate | None, Field(description="a run diverges at this loss, in nats")] = 1000.0
-    warmup: Annotated[int, Field(ge=0, description="steps in which the rate rises from zero")] = 0
-    schedule: Annotated[Schedule, Field(description="constant; linear or cosine: to zero at the last step")] = (
+    clip: Annotated[Rate | None, Field(description="gradients with a larger norm are clipped; null: none")] = None
+    explodes: Annotated[Rate | None, Field(description="a run diverges if its loss reaches this, in nats")] = 1000.0
+    warmup: Annotated[int, Field(ge=0, description="steps in which the learning rate rises from zero")] = 0
+    schedule: Annotated[Schedule, Field(description="constant; linear or cosine: falls to zero at the last step")] = (
         "constant"
     )
     precision: Annotated[Literal["float32", "tf32"], Field(description="tf32: faster on a GPU, less exact")] = "float32"
@@ -110,7 +113,9 @@ class Testing(Description):
         Field(description="further states to test: best, watched, averaged"),
         AfterValidator(_once),
     ] = ()
-    watch_every: Annotated[int, Field(ge=1, description="steps between two looks, for the watched state")] = 50
+    watch_every: Annotated[
+        int, Field(ge=1, description="steps between two tests of the first two bins, for the watched state")
+    ] = 50
 
     @property
     def first_bins(self) -> tuple[Bin, ...]:

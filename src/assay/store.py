@@ -197,7 +197,7 @@ class Store:
         return [records[digest] for digest in dict.fromkeys(digests) if digest in records]
 
     def run(self, digest: str) -> Record:
-        """The record of the run whose digest begins so."""
+        """The record of the run whose digest begins with this text."""
         records = self.records()
         matches = [record for record in records if record.digest.startswith(digest)]
         if len(matches) == 1:

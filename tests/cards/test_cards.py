@@ -138,7 +138,7 @@ def test_packages_that_are_missing_are_named_with_their_extra(monkeypatch: pytes
 def test_kernels_for_gpus_alone_are_refused_before_training():
     model = InSkeleton(name="fla:Layer", path="fla.layers:Layer")
     runs = {"parity": run_spec("parity", model)}
-    with pytest.raises(BadInput, match="fla:Layer has kernels for GPUs alone"):
+    with pytest.raises(BadInput, match="fla:Layer has kernels for GPUs only"):
         examine_subject(assay.cards.subject.Subject("fla:Layer", "fla:Layer", model, ""), TINY, CPU)
     assert execute(runs["parity"], CPU).error
 

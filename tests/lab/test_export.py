@@ -27,12 +27,13 @@ def small(task: str) -> RunSpec:
 
 def test_the_files_hold_the_test_set_of_every_run_and_nothing_of_it_trains(tmp_path: Path):
     spec = small("parity")
-    write_data(spec, ["train", "test"], 40, tmp_path / "data")
+    write_data(spec, ["train", "test"], None, tmp_path / "data")
     train, test = (
         [json.loads(line) for line in (tmp_path / "data" / f"{split}.jsonl").read_text().splitlines()]
         for split in ("train", "test")
     )
-    held = held_out(spec.task, spec.testing.bins[0], spec.training.lengths, 40, "test", torch.device("cpu"))
+    rows = spec.testing.rows  # another number gives other inputs
+    held = held_out(spec.task, spec.testing.bins[0], spec.training.lengths, rows, "test", torch.device("cpu"))
     words = [spec.task.explain("".join(row["input"])) for row in test]
     assert words == ["".join(row["answers"]) for row in test]
     tokens = [[int(symbol) + 1 for symbol in row["input"]] for row in test]
@@ -87,7 +88,7 @@ def test_one_answer_for_a_line_is_asked_for_at_its_end(tmp_path: Path):
         ("a b\n", "1\n0\n", "a.src has 1 lines and .*a.tgt has 2"),
         ("a b\nb a b\n", "1\n1 0\n", "line 2 of .*a.tgt must have 3 answers, or one, not 2"),
         ("a\n\n", "1\n1\n", "line 2 of .*a.src must have at least one word"),
-        ("a\nb\na\n", "1\n1\n0\n", "line 3 of .*a.src stands in the file before, with another answer"),
+        ("a\nb\na\n", "1\n1\n0\n", "line 3 of .*a.src occurs in an earlier line with another answer"),
         ("", "", "a.src has no lines"),
         ("a b\n", ". .\n", "a.tgt has no answers, only full stops"),
         ("a " * 100_001, "1", "line 1 of .*a.src has 100,001 words; a line may have 100,000"),

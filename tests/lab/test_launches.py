@@ -1,4 +1,4 @@
-"""A training step of two layers launches about a hundred kernels on a GPU; counted without one."""
+"""A training step of two layers launches at most a hundred kernels on a GPU; counted without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from assay.ops.dispatch import is_installed
 
 BENCH = Path(__file__).parents[2] / "bench"
 MODELS = ("transformer", "linear-transformer", "delta-net", "recurrent-delta", "srwm", "lstm", "e-lstm")
-MOST = {"recurrent-delta": 105}  # the others at most 100: eight sums of recurrent weights and two checks of drift more
 
 
 @pytest.mark.skipif(not is_installed("triton"), reason="triton is not installed")
@@ -22,4 +21,4 @@ def test_a_step_has_few_kernels(model: str, monkeypatch: pytest.MonkeyPatch):
 
     step, _ = launches.launches(Case(model, members=64, time=50).spec(), members=64)
     assert step["adamw._update"] == 1, "the kernels of a GPU are counted"
-    assert step.total() <= MOST.get(model, 100), step.most_common()
+    assert step.total() <= 100, step.most_common()

@@ -334,11 +334,11 @@ def test_where_nothing_diverged_the_page_says_so(study: Study, records: list[Rec
 
 
 def test_a_comparison_of_what_is_no_variant(study: Study, records: list[Record], tmp_path: Path, undrawn: None):
-    with pytest.raises(BadInput, match="'grue', which is no variant; did you mean 'gru'"):
+    with pytest.raises(BadInput, match="'grue', which is not a variant; did you mean 'gru'"):
         page(replace(study, comparisons=[Comparison("", "", ("grue",))]), records, tmp_path)
     first = study.comparisons[0]
     for wrong, said in (
-        (Comparison("", "", ("grue",), ("parity",)), "'grue', which is no variant; did you mean 'gru'"),
+        (Comparison("", "", ("grue",), ("parity",)), "'grue', which is not a variant; did you mean 'gru'"),
         (
             Comparison("", "", ("gru",), ("partiy",)),
             "'partiy', which none of its variants was run on; did you mean 'parity'",
@@ -349,7 +349,7 @@ def test_a_comparison_of_what_is_no_variant(study: Study, records: list[Record],
 
 
 def test_the_first_comparison_is_of_all_tasks(study: Study, records: list[Record], tmp_path: Path, undrawn: None):
-    with pytest.raises(BadInput, match="the first comparison, 'Some', is of all tasks of its variants"):
+    with pytest.raises(BadInput, match="the first comparison, 'Some', covers all tasks of its variants"):
         page(replace(study, comparisons=[Comparison("Some", "", ("gru",), ("parity",))]), records, tmp_path)
 
 

@@ -276,7 +276,7 @@ def answer(records: list[Record]) -> Table:
     ]
     extrapolates: list[bool | None] = [any(map(solved, seeds)) for seeds in gru]
     return [
-        ["what is said", "reachable (published rule)", "reliable (our rule)", "extrapolates"],
+        ["finding", "reachable (published rule)", "reliable (our rule)", "extrapolates"],
         ["“Gates count.” (p. 1)", counted(reached[0]), counted(reliable[0], gru), counted(extrapolates)],
         ["“Others do not.” (p. 2)", counted(reached[1]), counted(reliable[1], elman), "-"],
     ]

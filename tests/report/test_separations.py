@@ -127,7 +127,7 @@ def test_the_first_screen(study: Study, records: list[Record], tmp_path: Path, u
     assert (
         "At N = 32, the Transformer (1 layer) of width 16 gives the right symbol for 100 % of the test strings in its "
         "best run; 5 of 5 seeds of the chosen setting solve this length. The best recurrent machine, the LSTM of width "
-        "32 with 2,048 bits of state, gives it for 100 %. Nearest to the ceiling comes"
+        "32 with 2,048 bits of state, gives it for 100 %. The machine nearest to the ceiling is"
     ) in page
     assert rows(page, "Do the claims hold?") == [
         ["“One layer does, &lt;a state> does not.” (p. 1)", "3 of 4", "3 of 4", "all 3"],
@@ -227,7 +227,7 @@ def test_what_a_study_must_say(study: Study, records: list[Record], lengths: Len
     with pytest.raises(BadInput, match="the main finding 'looking'"):
         separations_page.render(summarize(wrong), records, 0)
     for change, message in (
-        ({"variant": "lstmm"}, "names 'lstmm', which is no variant"),
+        ({"variant": "lstmm"}, "names 'lstmm', which is not a variant"),
         ({"length": 9}, "index-lookup at N = 9, which the study does not run"),
     ):
         expected = Expectation(**({"variant": "lstm", "outcome": "learns", "task": "index-lookup"} | change))

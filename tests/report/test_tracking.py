@@ -164,15 +164,15 @@ def test_the_page(study: Study, records: list[Record], tmp_path: Path):
     assert {path.name for path in files} >= {"index.html", "index.md", "cells.csv", "published.csv", "map.svg"}
     page, web = (tmp_path / "index.md").read_text(), (tmp_path / "index.html").read_text()
     assert (
-        "- Tasks on which some seed is right on all that was checked, of 2, the first 4: LSTM 2, Elman network 1, "
-        "Mamba 1, Mamba (wide) 1." in page
+        "- Tasks, of 2, on which some seed is right on everything that was checked (the best 4 architectures): LSTM 2, "
+        "Elman network 1, Mamba 1, Mamba (wide) 1." in page
     )
     assert "- Of 64 runs, 15 are right on every random test string, and 3 of these are wrong on a probe." in page
     assert (
-        "- Shares: of 3 pairs of models that the published numbers order, ours order 1 in the same way and 1 in the "
-        "opposite one; 1 are within 5 points here." in page
+        "- Shares: the published numbers order 3 pairs of models. Ours order 1 of them in the same way and 1 in the "
+        "opposite way; 1 are within 5 points of each other here." in page
     )
-    assert "agrees with 3: some run does what is possible, and none what is not (Elman on flip-flop)." in page
+    assert "agrees with 3 of them: some run does what is possible, and none does what is not (Elman on" in page
     assert "| An &lt;LSTM> | 100<br>100.0 (100.0-100.0) | 50<br>95.0 (90.0-100.0) ▲ |" in page
     assert "| Mamba | 97<br>25.0 (20.0-40.0) ▼ | 100<br>100.0 (100.0-100.0) |" in page
     assert "| Elman<br>Elman network | yes<br>1 of 8 | yes !<br>0 of 8 |" in page
@@ -192,7 +192,7 @@ def test_an_unfinished_cell_says_nothing(study: Study, records: list[Record]):
     text = "\n".join(page.markdown)
     assert "Of 64 planned runs, 62 have finished." in text
     assert "| An &lt;LSTM> | 100<br>- | 50<br>95.0 (90.0-100.0) ▲ |" in text
-    assert "the first 4: LSTM 1, Elman network 1" in text
+    assert "(the best 4 architectures): LSTM 1, Elman network 1" in text
     nothing = "\n".join(tracking_page.render(summarize(study), records[:1], 63).markdown)
     assert "Somebody 2025, Table 1. Not finished yet." in nothing
     assert "Beside theory" not in nothing

@@ -266,7 +266,7 @@ def test_too_large_a_table_says_what_would_do():
         ranks(recall, Form.any_string(recall, 3), every_other(3))
     with pytest.raises(BadInput, match="does not ask at every end"):
         inferred(recall, suffixes=2)
-    with pytest.raises(BadInput, match="no small automaton"):
+    with pytest.raises(BadInput, match="states, too many for this bound"):
         inferred(named_task("dyck-1"), suffixes=10, most=8)
 
 

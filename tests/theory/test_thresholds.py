@@ -218,12 +218,12 @@ def test_a_formula_means_what_python_says_and_two_layers_evaluate_it(form: Form,
     ["", "x0", "y1", "x1 &", "x1 || x2", "(x1 & x2", "x1)", "(x1 | x2) & x3", "x1 x2", "x 1", "~~x1", "x12345", "()"],
 )
 def test_what_is_no_dnf_is_told_so_in_one_line(text: str):
-    with pytest.raises(BadInput, match=r"^'.*' is no clause of a DNF like \(x1 & ~x3\) \| \(x2 & x4\) of x1 to x999$"):
+    with pytest.raises(BadInput, match=r"^'.*' is not a clause of a DNF like \(x1 & ~x3\) \| \(x2 & x4\) of x1 to x"):
         KDnf(text)
 
 
 def test_what_is_no_cnf_is_told_so_in_one_line():
-    with pytest.raises(BadInput, match=r"^'x1 \| x2' is no clause of a CNF like"):
+    with pytest.raises(BadInput, match=r"^'x1 \| x2' is not a clause of a CNF like"):
         Formula(text="x1 | x2 & x3", form="CNF")  # & binds before |
 
 

@@ -79,7 +79,7 @@ def judge(findings: Iterable[Finding], variants: Mapping[str, Sequence[Record]])
 def _evidence(expected: Expectation, variants: Mapping[str, Sequence[Record]]) -> Evidence:
     if expected.variant not in variants:
         known = suggestion(expected.variant, variants)
-        raise BadInput(f"a finding names '{expected.variant}', which is no variant{known}")
+        raise BadInput(f"a finding names '{expected.variant}', which is not a variant{known}")
     records = tuple(record for record in variants[expected.variant] if expected.task in ("", record.task))
     return Evidence(expected, chosen(records) if expected.outcome in ABOUT_SEEDS else records)
 

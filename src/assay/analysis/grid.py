@@ -48,7 +48,7 @@ class Grid:
         for variant in comparison.variants:
             if variant not in self.digests:
                 known = suggestion(variant, self.digests)
-                raise BadInput(f"a comparison names '{variant}', which is no variant{known}")
+                raise BadInput(f"a comparison names '{variant}', which is not a variant{known}")
         tasks = list(dict.fromkeys(task for variant in comparison.variants for task in self.digests[variant]))
         for task in comparison.tasks:
             if task not in tasks:

@@ -192,7 +192,7 @@ class Lengths:
         """What an expectation is about: a variant on a task, at its length or at every one."""
         if expected.variant not in self.variants:
             known = suggestion(expected.variant, self.variants)
-            raise BadInput(f"a finding names '{expected.variant}', which is no variant{known}")
+            raise BadInput(f"a finding names '{expected.variant}', which is not a variant{known}")
         lengths = self.lengths(expected.variant, expected.task)
         if not lengths or expected.length not in (None, *lengths):
             at = f"{expected.task} at N = {expected.length}" if expected.length else expected.task

@@ -109,7 +109,7 @@ def card(
     jobs: int | None = None,
     **model_options: Any,
 ) -> Card:
-    """Train an architecture on the battery of cards and set it beside reference architectures.
+    """Train an architecture on the battery of cards and compare it with reference architectures.
 
     `model` is what `assay card` takes, or a class that can be imported. With `out`, the card is written there as a page
     with its files; runs are kept in `store`.

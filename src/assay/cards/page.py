@@ -16,22 +16,24 @@ table.matrix td{font-size:12.5px;line-height:1.35}
 table.long td{white-space:normal;text-align:left;vertical-align:top}
 """
 MATRIX = (
-    "Of each cell: the seeds that are right on every random test input up to this length, and the share of right "
-    "sequences at it. 1x are the lengths of training, 2x, 4x and 10x go up to as many times the longest of them; a "
-    "dash is a length that the task does not have. The learning rate of each row was chosen by validation, and all of "
-    "its seeds count. The table of every task has the shares of the references."
+    "A square of the chart shows how many seeds are right on every random test input up to this length; its shade is "
+    "the share of right sequences in this bin. 1x has the training lengths; 2x, 4x and 10x go up to 2, 4 and 10 times "
+    "the longest of them. In the table, a dash means that the task has no inputs of these lengths. Validation chose "
+    'the learning rate of each row, and all seeds at this rate count. The table "Every task" has the shares of the '
+    "references."
 )
 BESIDE = (
-    "Tasks, and what they stand for. Of each architecture the seeds that are right on every random input of all "
-    "lengths; below, those that are also right on every probe (short "
-    "patterns that repeat, long runs of one symbol, extreme positions). The darker, the more seeds pass the probes."
+    "Each row is a task, with the kind of computation that it stands for. Each cell has the number of seeds that are "
+    "right on every random input of all lengths, and below it the number of those that are also right on every probe "
+    "(short patterns that repeat, long runs of one symbol, extreme positions). The darker a cell, the more seeds pass "
+    "the probes."
 )
-NOTE = "the learning rate is chosen by validation, and all seeds of it count"
+NOTE = "validation chooses the learning rate, and all seeds at this rate count"
 
 
 def render(card: Card) -> Page:
     page = Page(f"Card of {card.subject.title}", headline(card), STYLE + CARD_STYLE)
-    page.words("What it is", f"{card.subject.name}: {card.subject.description}. {_battery(card)}")
+    page.words("Architecture and protocol", f"{card.subject.name}: {card.subject.description}. {_battery(card)}")
     page.words("Verdicts", "")
     page.facts(sentences(card))
     if card.examination.checks:
@@ -55,8 +57,8 @@ def render(card: Card) -> Page:
 
 
 COST = (
-    "Microseconds per token of a forward pass over 8 rows with one CPU thread, the best of three, measured on the "
-    "machine that made this page while it made it: a comparison of these rows with each other, and nothing else."
+    "Microseconds per token of a forward pass over 8 rows with one CPU thread, the best of three passes. They were "
+    "measured on the machine that made this page, while it made the page, so only compare these rows with each other."
 )
 
 
@@ -78,14 +80,14 @@ def _beside(page: Page, card: Card) -> None:
         entries = [card.entry(name, question.task) for name in card.architectures]
         task = f"{card.titles[question.task]}\n{question.stands_for}"
         rows.append([task, *map(_both_verdicts, entries)])
-    page.table("Beside the references", header, rows, BESIDE, kind="matrix")
+    page.table("Compared with the references", header, rows, BESIDE, kind="matrix")
 
 
 def _both_verdicts(entry: Entry | None) -> str | Shaded:
     if entry is None:
         return "-"
     random, probed = len(entry.cell.right_on_random), len(entry.cell.solved)
-    return Shaded(f"{random} of {entry.seeds}\n{probed} probed", probed / entry.seeds)
+    return Shaded(f"{random} of {entry.seeds}\n{probed} on probes", probed / entry.seeds)
 
 
 def _matrix(page: Page, card: Card) -> None:
@@ -104,7 +106,7 @@ def _at_length(entry: Entry, bin_: str) -> str | Shaded:
 
 
 def _details(page: Page, card: Card) -> None:
-    header = ["task", "architecture", "rate", *card.columns, "random", "probed"]
+    header = ["task", "architecture", "rate", *card.columns, "random", "on probes"]
     header += ["shortest wrong input", "steps", "verdicts"]
     rows: list[list[str | Shaded]] = [
         [
@@ -123,9 +125,9 @@ def _details(page: Page, card: Card) -> None:
         if (entry := card.entry(name, question.task))
     ]
     text = (
-        "By length, the share of right sequences in %. Random: seeds that are right on every random input; probed: on "
-        "every probe, too. Steps: the median over the seeds that solve the task. A verdict says proved where a "
-        "certificate exists."
+        "1x to 10x: the share of right sequences in %. Random: seeds that are right on every random input. On probes: "
+        "seeds that are also right on every probe. Steps: the median over the seeds that solve the task. A verdict "
+        "says proved if the record has a certificate."
     )
     page.table("Every task", header, rows, text)
 
@@ -142,8 +144,11 @@ def _sizes(page: Page, card: Card) -> None:
         bits = size["state_bits"]
         state = "unknown" if bits is None else f"{bits:,}"
         rows.append([card.title(name), or_dash(size["parameters"]), state, f"{len(card.solved_by(name))}"])
-    text = "The largest over the tasks. The state of a module of one's own is unknown: it shows no step and no state."
-    header = ["architecture", "parameters", "bits of state, largest", "tasks solved in some seed"]
+    text = (
+        "Each number is the largest one over the tasks. For a module of your own or of another package the state is "
+        "unknown, because Assay only calls it on whole inputs."
+    )
+    header = ["architecture", "parameters", "bits of state", "tasks solved by some seed"]
     page.table("Sizes", header, rows, text)
 
 
@@ -159,7 +164,7 @@ def _bounds(page: Page, card: Card) -> None:
         ]
         for bound in card.bounds
     ]
-    header = ["task", "longest input", "bits needed", "best with half of them", "inputs and source"]
+    header = ["task", "longest input", "bits needed", "best accuracy with half of them", "inputs and source"]
     page.table("What theory says", header, rows, _enough(card), kind="long")
 
 
@@ -167,15 +172,16 @@ def _enough(card: Card) -> str:
     most = max((bound.bits for bound in card.bounds if bound.bits), default=0)
     known = {name: bits for name, records in card.records.items() if (bits := sizes(records)["state_bits"])}
     text = (
-        "The bits that every recurrent machine must carry at some time, if it is right on all inputs of the longest "
-        "tested length; for index lookup also the best share of right answers with half of these bits."
+        "The number of bits that the state of any recurrent model must have if it is right on all inputs of the "
+        "longest tested length; for index lookup also the best share of right answers with half of these bits. Theorem "
+        "numbers are those of Bhattamishra et al. 2024 (docs/theory.md)."
     )
     own = known.get(card.subject.name)
     if known and min(known.values()) >= most:
-        least = f"at least {min(known.values()):,} bits, more than the {most:,} that any of these tasks needs"
+        least = f"at least {min(known.values()):,} bits, and no task here needs more than {most:,}"
         text += f" Every known state on this page has {least}: none of their failures follows from too small a state."
     if own is None:
-        text += f" How many bits {card.subject.title} carries is unknown."
+        text += f" The number of bits in the state of {card.subject.title} is unknown."
     return text
 
 
@@ -197,9 +203,9 @@ def _missing(card: Card) -> list[str]:
     """The references and tasks without records, and how to make them."""
     lines = []
     if card.missing:
-        how = "`assay card NAME` makes those of one architecture"
+        how = "`assay card NAME` makes the records of one architecture"
         if card.scale_name != "laptop":
-            how = f"none ship at this scale; `assay study card-{card.scale_name}` makes those of all references"
+            how = f"Assay has none at this scale; `assay study card-{card.scale_name}` makes those of all references"
         lines.append(f"Without records: {', '.join(map(card.title, card.missing))}; {how}.")
     for name in card.architectures[1:]:
         tasks = card.tasks_of(name)

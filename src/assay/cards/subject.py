@@ -49,7 +49,7 @@ class CallError(BadInput):
 def subject_of(model: str | Callable[..., nn.Module] | Architecture, scale: Scale, **options: Any) -> Subject:
     """The subject behind a name, a class or function, or an architecture; BadInput says what is wrong with it."""
     if isinstance(model, Architecture):
-        return Subject(model.name, model.name, model, "an architecture as it is described")
+        return Subject(model.name, model.name, model, "an architecture, trained unchanged")
     if not isinstance(model, str):
         model = Foreign.of(model).path
     if model in MODELS.entries:
@@ -79,10 +79,10 @@ def _of_path(path: str, sizes: dict[str, Any], options: dict[str, Any]) -> Subje
     """A class or function is what it turns out to be: built with a width or with vocab, features and answers."""
     factory = import_path(path)
     if isinstance(factory, type) and issubclass(factory, Architecture):
-        return Subject(path, factory.__name__, factory(**options), "an architecture as it is described")
+        return Subject(path, factory.__name__, factory(**options), "an architecture, trained unchanged")
     if not callable(factory):
         raise BadInput(
-            f"'{path}' is a {type(factory).__name__}: a card is about a class or function that makes a module"
+            f"'{path}' is a {type(factory).__name__}: a card needs a class or a function that returns a module"
         )
     title = path.partition(":")[2]
     ways: list[Callable[..., Subject]] = [_as_mixer, _as_model]
@@ -129,7 +129,7 @@ def _as_model(
     module = _built(call, lambda: model.build(VOCAB, 0, ANSWERS, Rng.seeded(0)))
     tokens = torch.ones(ROWS, TIME, dtype=torch.int64)
     _require_shape(call, module, tokens, "tokens [batch, time]", [ROWS, TIME, ANSWERS])
-    return Subject(path, title, model, f"{call} maps tokens to logits, so it is a whole model, taken as it is")
+    return Subject(path, title, model, f"{call} maps tokens to logits, so it is a whole model, trained unchanged")
 
 
 def _built(call: str, build: Callable[[], Any]) -> nn.Module:

@@ -11,7 +11,9 @@ def headline(card: Card) -> str:
     """How many tasks the subject solves, and how many each reference does."""
     name, tasks = card.subject.title, len(card.own)
     solved = card.solved_by(card.subject.name)
-    first = f"{name} solves {len(solved)} of {tasks} tasks in at least one of {card.scale.seeds} seeds, probes included"
+    first = (
+        f"{name} solves {len(solved)} of {tasks} tasks, probes included, in at least one of {card.scale.seeds} seeds"
+    )
     others = [other for other in card.architectures if other != card.subject.name]
     counts = [f"{card.title(other)} {_count(card, other)}" for other in others]
     return f"{first}. Of the references: {', '.join(counts)}." if counts else f"{first}."
@@ -47,7 +49,7 @@ def _verdict(name: str, title: str, card: Card, entry: Entry) -> str:
         text = f"{name} is right on every random input of {title} up to {longest:,} tokens in {right} of {seeds} seeds"
         if solved == right:
             return f"{text}, and on every probe{_proved(entry)}"
-        word = f"; the shortest wrong word is {entry.word}" if entry.word and len(entry.word) <= SHORTEST else ""
+        word = f"; the shortest wrong input is {entry.word}" if entry.word and len(entry.word) <= SHORTEST else ""
         return f"{text}, but probes refute {right - solved} of these{word}"
     reached = [bin_ for bin_ in entry.bins if entry.right(bin_)]
     if reached:

@@ -72,7 +72,7 @@ class _Claim:
         for token in self.statement["word"]:
             pairs[0, -1] = self.moves[pairs[0, -1], token - 1] if pairs[0, -1] >= 0 else -1
             pairs, wrong = self.step(pairs, np.array([token]))
-        return "" if wrong[0] and pairs[0, -1] >= 0 else "the word is answered rightly, or is no input of the task"
+        return "" if wrong[0] and pairs[0, -1] >= 0 else "the word is answered rightly, or is not an input of the task"
 
     def closure(self) -> str:
         """Visit every pair of model state and task state with a plain set, words of a length before longer ones."""

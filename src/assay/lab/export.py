@@ -18,10 +18,13 @@ from assay.tasks.pairs import NO_QUESTION
 from assay.tasks.task import IGNORE, Batch, Task, unpadded
 
 CPU = torch.device("cpu")
+TRAINING_ROWS = 1000
 Row = dict[str, Any]
 
 
-def write_data(spec: RunSpec, splits: Sequence[str], rows: int, folder: Path, as_text: bool = False) -> list[Path]:
+def write_data(
+    spec: RunSpec, splits: Sequence[str], rows: int | None, folder: Path, as_text: bool = False
+) -> list[Path]:
     """Write one file (of text: two) for each split, and a page that says what they are; returns the files."""
     if as_text and spec.task.features:
         raise BadInput(f"{spec.task.kind} has real-valued inputs, which cannot be written as words; use --format jsonl")
@@ -44,16 +47,20 @@ def write_data(spec: RunSpec, splits: Sequence[str], rows: int, folder: Path, as
     return [folder / name for name in files]
 
 
-def split_rows(spec: RunSpec, split: str, rows: int) -> Iterator[Row]:
-    """The inputs of a split as plain data: the symbols, and an answer or None for each of them."""
+def split_rows(spec: RunSpec, split: str, rows: int | None = None) -> Iterator[Row]:
+    """The inputs of a split as plain data: the symbols, and an answer or None for each of them.
+
+    Without `rows`, validation and test sets are those of the run; with another number, their inputs differ.
+    """
     task, trained = spec.task, spec.training.lengths
     if split == "train":
-        yield from _rows(task, training_set(task, trained, rows, CPU), "train")
+        yield from _rows(task, training_set(task, trained, rows or TRAINING_ROWS, CPU), "train")
         return
     validates = split == "validation"
+    count = rows or (spec.training.validation_rows if validates else spec.testing.rows)
     for bin_ in spec.training.validation if validates else spec.testing.bins:
         every = spec.testing.every_length and not validates
-        held = held_out(task, bin_, trained, rows, "validate" if validates else "test", CPU, every)
+        held = held_out(task, bin_, trained, count, "validate" if validates else "test", CPU, every)
         yield from _rows(task, held.batch, bin_.name)
 
 

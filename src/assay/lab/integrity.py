@@ -64,7 +64,7 @@ def is_built_in(model: Architecture) -> bool:
 def require_device(model: Architecture, device: torch.device) -> None:
     """Raise BadInput if a model cannot run on a device at all."""
     if device.type == "cpu" and isinstance(model, InSkeleton) and model.needs_gpu:
-        raise BadInput(f"{model.name} has kernels for GPUs alone; run it where there is one, with --device cuda")
+        raise BadInput(f"{model.name} has kernels for GPUs only; run it on a machine with a GPU, with --device cuda")
 
 
 def examine_untrained(specs: Sequence[RunSpec], device: torch.device) -> None:

@@ -81,5 +81,6 @@ def plain_status(status: Status | EvaluationStatus) -> list[Any]:
 
 
 def read_status(plain: list[Any]) -> Status | EvaluationStatus:
-    kind, *fields = plain
+    values: list[Any] = [tuple(value) if isinstance(value, list) else value for value in plain]
+    kind, *fields = values
     return Status(*fields) if kind == "Status" else EvaluationStatus(*fields)

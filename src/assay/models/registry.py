@@ -37,7 +37,7 @@ MIXERS = Registry(
         "pd-ssm": Entry("pd_ssm:PdSsm", "a state-space model with one-hot columns times a diagonal"),
         "mamba-3": Entry("mamba3:Mamba3", "a selective state-space model with rotations"),
         "forgetting-attention": Entry("forgetting_attention:ForgettingAttention", "softmax attention, forget gates"),
-        "stick-breaking": Entry("stick_breaking:StickBreaking", "attention that breaks a stick"),
+        "stick-breaking": Entry("stick_breaking:StickBreaking", "stick-breaking instead of softmax attention"),
         "path-attention": Entry("path_attention:PathAttention", "softmax attention, products of reflections"),
     },
 )
@@ -47,7 +47,7 @@ MODELS = Registry(
     "assay.models",
     {
         "transformer": Entry("zoo:transformer", "softmax attention; five position encodings", IRIE),
-        "linear-transformer": Entry("zoo:linear_transformer", "additive fast weights", IRIE),
+        "linear-transformer": Entry("zoo:linear_transformer", "linear attention (additive fast weights)", IRIE),
         "delta-net": Entry("zoo:delta_net", "delta rule, beta in (0, 1)", IRIE),
         "recurrent-delta": Entry("zoo:recurrent_delta", "delta rule with feedback", IRIE),
         "srwm": Entry("zoo:srwm", "self-referential weight matrix", IRIE),
@@ -65,7 +65,9 @@ MODELS = Registry(
         "gated-delta-net": Entry("linear_zoo:gated_delta_net", "delta rule with a decay per head", "Yang 2024"),
         "gated-delta-product": Entry("linear_zoo:gated_delta_product", "several delta steps, one decay", "Siems 2025"),
         "kda": Entry("linear_zoo:kimi_delta_attention", "delta rule with a decay per key", "Kimi 2025"),
-        "gated-delta-net-2": Entry("linear_zoo:gated_delta_net_2", "delta rule, erase and write gates", "2605.22791"),
+        "gated-delta-net-2": Entry(
+            "linear_zoo:gated_delta_net_2", "delta rule, erase and write gates", "arXiv 2605.22791"
+        ),
         "rwkv-7": Entry("linear_zoo:rwkv_7", "generalised delta rule with decay", "Peng 2025"),
         "mamba-2": Entry("linear_zoo:mamba_2", "state-space model with a decay per head", "Dao 2024"),
         "gla": Entry("linear_zoo:gla", "linear attention with a decay per key", "Yang 2023"),
@@ -73,11 +75,11 @@ MODELS = Registry(
         "mlstm": Entry("linear_zoo:mlstm", "matrix LSTM of xLSTM", "Beck 2024"),
         "slstm": Entry("recent_zoo:slstm", "LSTM with exponential gates, the recurrent part of xLSTM", "Beck 2024"),
         "mamba-3": Entry("recent_zoo:mamba_3", "selective state-space model with rotations", "Lahoti 2026"),
-        "pd-ssm": Entry("recent_zoo:pd_ssm", "transitions of one-hot columns times a diagonal", "Terzic 2025"),
+        "pd-ssm": Entry("recent_zoo:pd_ssm", "state-space model: one-hot matrix times diagonal", "Terzic 2025"),
         "m2rnn": Entry("recent_zoo:m2rnn", "recurrent network with a matrix as its state", "Mishra 2026"),
         "forgetting-transformer": Entry("recent_zoo:forgetting_transformer", "attention with forget gates", "Lin 2025"),
-        "stick-breaking": Entry("recent_zoo:stick_breaking", "attention that breaks a stick", "Tan 2025"),
-        "path": Entry("recent_zoo:path", "attention with reflections as positions", "Yang 2025"),
+        "stick-breaking": Entry("recent_zoo:stick_breaking", "stick-breaking instead of softmax attention", "Tan 2025"),
+        "path": Entry("recent_zoo:path", "PaTH: softmax attention, reflections as positions", "Yang 2025"),
         "hybrid": Entry("zoo:hybrid", "any mixers in any order", "this project"),
     },
 )

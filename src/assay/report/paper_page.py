@@ -110,7 +110,7 @@ def _comparisons(page: Page, grid: Grid, summary: StudySummary) -> None:
     """The first in detail, the others as a table each, and one line that names those without any finished cell."""
     first = summary.comparisons[0]
     if first.tasks:
-        raise BadInput(f"the first comparison, '{first.title}', is of all tasks of its variants: it cannot name some")
+        raise BadInput(f"the first comparison, '{first.title}', covers all tasks of its variants; it cannot name some")
     begun = [comparison for comparison in summary.comparisons if _begun(grid, comparison)]
     if first in begun:
         _first(page, grid, summary)

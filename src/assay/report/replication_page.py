@@ -131,7 +131,7 @@ def _answer(
     page.words("", " ".join(filter(None, sentences)))
     page.chart("verdicts", _map(summary, cells), "", "")
     rows = [[f"“{one.finding.quote}” ({one.finding.source})", *_by_both_rules(one)] for one in findings]
-    header = ("what is said", "reachable (published rule)", "reliable (our rule)", "extrapolates")
+    header = ("finding", "reachable (published rule)", "reliable (our rule)", "extrapolates")
     page.table("Do the findings hold?", header, rows, "", "answer")
     page.facts([*_exceptions(findings, summary), *RULES])
 
@@ -394,7 +394,7 @@ def _baselines(page: Page, findings: Sequence[Judged]) -> None:
     if findings:
         rows = [[one.finding.name, one.finding.says, *_by_both_rules(one)] for one in findings]
         header = ("baseline", "expected", "reachable", "reliable", "extrapolates")
-        text = "What is known of models that the paper compares with; not its findings. Counts as on the first screen."
+        text = "Models that the paper compares with; these are not its findings. Counts as on the first screen."
         page.table("Baselines", header, rows, text, "words")
 
 

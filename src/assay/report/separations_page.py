@@ -33,17 +33,18 @@ STANDARDS: tuple[Standard, ...] = ("reachable", "reliable")
 CHANCE = 4  # standard errors
 LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 NOTE = "shares of right sequences are rounded down, and a run that diverged counts as 0"
-CLAIMS = ("what is said", "reachable", "reliable", "on every probe")
+CLAIMS = ("claim", "reachable", "reliable", "on every probe")
 RULES = (
-    f"Counted: pairs of model and N. A run solves N if {LEARNED_IN_PERCENT} of the test strings are right. Reachable: "
-    "some run of any width, rate and seed does. Reliable: of the seeds at the width and the rate that validation "
-    "chooses, the 95 % interval of those that do lies above one half (or below it, for a model that should fail). On "
-    "every probe: some of these seeds is never wrong, nor on inputs that random strings hardly ever contain.",
+    f"The table counts pairs of model and N. A run solves N if {LEARNED_IN_PERCENT} of the test strings are right. "
+    "Reachable: some run of any width, rate and seed does. Reliable: of the seeds at the width and the rate that "
+    "validation chooses, the 95 % interval of the share that does lies above one half (or below it, for a model that "
+    "should fail). On every probe: some of these seeds makes no mistake on any test string, nor on rare inputs that "
+    "random strings hardly ever contain.",
 )
 PICTURE = (
-    "Dots: the best run of each size of a recurrent model; open ones: a state rounded to few bits. Grey: no machine "
-    "with so few bits of state can be so accurate (Fano's inequality). Red: attention, at the smallest width that "
-    "solves N, or else its best; its memory grows with N."
+    "Dots: the best run of each size of a recurrent model; open dots: models whose state is rounded to few bits. Grey: "
+    "no machine with so few bits of state can be so accurate (Fano's inequality). Red: attention, at the smallest "
+    "width that solves N, or at the most accurate width if none does; its memory grows with N."
 )
 
 
@@ -116,7 +117,7 @@ def _answer(
     beside = {n: attention_at(separations, lengths, n) for n in points}
     main = next((one for one in findings if one.finding.name == separations.main), None)
     if main is None:
-        raise BadInput(f"the main finding '{separations.main}' is none of the study's findings")
+        raise BadInput(f"the main finding '{separations.main}' is not one of the study's findings")
     sentences = (_sentences(separations, lengths, growths), unfinished)
     page.words("", " ".join(filter(None, sentences)) or f"The runs of the main comparison have {UNFINISHED}.")
     chart = separations_figures.state_bits(points, beside, separations.attention)
@@ -166,7 +167,7 @@ def _largest(
     reliably = f"; {seeds.learned} of {seeds.seeds} seeds of the chosen setting solve this length" if pair.seeds else ""
     needed = task_bounds(best.cell.records[0], n).bits
     room = (
-        f"A state must have {needed:,} bits for this: there is room for them, and yet these runs do not learn it."
+        f"The task needs {needed:,} bits of state: this state has room for them, but these runs do not learn the task."
         if needed and best.bits >= needed and best.accuracy < LEARNED
         else f"No machine with so few bits can be right in more than {percent(best.ceiling)} %."
         if best.ceiling < 1
@@ -188,8 +189,8 @@ def _nearest(points: Mapping[int, Sequence[StatePoint]]) -> str:
         return ""
     n, point = max(bounded, key=lambda pair: (pair[1].accuracy / pair[1].ceiling, -pair[1].bits))
     return (
-        f"Nearest to the ceiling comes {variant_title(point.cell.variant)} with {point.bits:,} bits at N = {n}: "
-        f"{percent(point.accuracy)} % of at most {percent(point.ceiling)} %."
+        f"The machine nearest to the ceiling is {variant_title(point.cell.variant)} with {point.bits:,} bits at "
+        f"N = {n}: {percent(point.accuracy)} % of at most {percent(point.ceiling)} %."
     )
 
 
@@ -199,9 +200,8 @@ def _growing(growths: Sequence[Growth]) -> str:
     parts = [f"{variant_title(one.variant)} like {one.decision}" for one in known if one.decision]
     undecided = len(known) - len(parts)
     if not parts:
-        return "Whether the smallest width that solves N grows like log N or like N, the runs do not decide." * bool(
-            known
-        )
+        undecided_only = "The runs do not decide whether the smallest width that solves N grows like log N or like N."
+        return undecided_only * bool(known)
     rest = f" ({undecided} more undecided)" if undecided else ""
     return f"The smallest width that solves N grows: {listed(parts)}{rest}."
 

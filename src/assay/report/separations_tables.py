@@ -24,8 +24,8 @@ from assay.report.text import in_percent, or_dash, percent
 
 LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 LINES = (
-    "Dots: the smallest width of which some run solves N. Triangles: no width solves N; drawn at the largest that was "
-    "tried. Dashed: explicit weights that solve N. Dotted: a lower bound for the width at 32 bits a number."
+    "Dots: the smallest width at which some run solves N. Triangles: no width solves N; drawn at the largest that was "
+    "tried. Dashed: explicit weights that solve N. Dotted: a lower bound for the width, with 32 bits per number."
 )
 
 
@@ -50,12 +50,12 @@ def sizes(page: Page, summary: StudySummary, lengths: Lengths, growths: Sequence
         "",
         ("task", "model", "standard", "grows like", "exponent c of N^c", *(f"N = {n}" for n in every)),
         [[*row[:5], *(row[5].get(n, "") for n in every)] for row in rows],
-        "The smallest tried width that solves N. > : none up to this width does. Reachable: some run of any rate; "
-        "reliable: most seeds of the rate that validation chose. Growth: a + b log N and a + b N are fitted to "
-        "resamples, which draw the seeds again and a width between the smallest one that solves N and the largest "
-        "below it that does not; a form that is nearer in at least 95 % of them is named if the exponent agrees "
-        "(below 1 for log N, above 1/2 for N). Exponent: median and 95 % interval. Empty: fewer than three lengths are "
-        "solved.",
+        "The last columns have the smallest tried width that solves N; > means that no width up to this one does. "
+        "Reachable: some run of any rate solves N. Reliable: most seeds of the rate that validation chose do. Growth: "
+        "a + b log N and a + b N are fitted to resamples, which draw the seeds again, and a width between the smallest "
+        "one that solves N and the largest below it that does not. A form that is nearer in at least 95 % of the "
+        "resamples is named if the exponent agrees (below 1 for log N, above 1/2 for N). Exponent: median and 95 % "
+        "interval. Empty: fewer than three lengths are solved.",
     )
 
 
@@ -97,8 +97,8 @@ def depths(page: Page, summary: StudySummary, lengths: Lengths) -> None:
         "",
         ("task", "model", "N", "smallest width", "parameters", "explicit weights", "lower bound"),
         rows,
-        "The lower bound for one layer is that of the lean protocol (docs/theory.md); for more layers communication "
-        "gives none.",
+        "The lower bound for one layer is that of the lean protocol (docs/theory.md). For more layers, the "
+        "communication argument gives no bound.",
     )
 
 
@@ -112,7 +112,7 @@ def tasks(page: Page, summary: StudySummary, lengths: Lengths) -> None:
         figures.over_lengths(lengths, summary),
         "Accuracy over N, by task",
         "The mean share of right sequences at length N, over the seeds of the width and the rate that validation "
-        "chose. Trained and tested up to the same N.",
+        "chose. Models are trained and tested up to the same N.",
     )
 
 
@@ -154,9 +154,9 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
         "focus",
         figures.focus(attention, explicit),
         "How does attention find the position?",
-        "Left: the weight that the head with the most of it puts on the right position, when each position is asked "
-        "for. Right: cosines between the keys of two positions, in a trained model and in explicit weights; the less "
-        "blue lies beside the diagonal, the easier it is to attend to one position alone; red does no harm.",
+        "Left: the attention weight on the right position, in the head where it is largest, when each position is "
+        "asked for. Right: cosines between the keys of two positions, in a trained model and in explicit weights. The "
+        "less blue there is beside the diagonal, the easier it is to attend to one position only; red does no harm.",
     )
     rows = [
         [str(row["length"]), row_title(row.get("variant", "")) or f"explicit: {row['claim']}", str(row["width"]),
@@ -187,8 +187,9 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
     )
     rows = [_state_row(row) for row in sorted(states, key=lambda row: (row["length"], row["variant"], row["width"]))]
     counts = any("distinct" in row for row in states)
-    columns = ("N", "model", "width", "numbers", "bits of state", "right in %", "needed", "linear", "non-linear",
-              "of", *(["different states", "bits of values"] if counts else []))  # fmt: skip
+    columns = ("N", "model", "width", "numbers", "bits of state", "right in %", "bits needed", "found, linear decoder",
+               "found, small network", "bits of the string",
+               *(["different states", "bits of values"] if counts else []))  # fmt: skip
     if rows:
         note = (
             "Different states: counted exactly over the drawn strings; bits of values: the sum over the numbers of the "

@@ -33,10 +33,10 @@ table.grid td:first-child{max-width:17rem;white-space:normal}
 """
 NOTE = "shares of right sequences are means over seeds, rounded down, and a run that diverged counts as 0"
 PICTURE = (
-    "Seeds that are right on every random test string, and after the arrow those that are also right on every probe "
-    "(patterns that repeat, and other rare inputs), where these are fewer. Of the learning rates, validation chooses "
-    "one. The darker a square, the larger the lower end of the 95 % interval of the share that is right on both. "
-    "Blank: not all runs have finished."
+    "Each square has the number of seeds that are right on every random test string. If fewer of them are also right "
+    "on every probe (patterns that repeat, and other rare inputs), their number follows the arrow. Validation chooses "
+    "the learning rate. The darker a square, the larger the lower end of the 95 % interval of the share of seeds that "
+    "are right on both. Blank: not all runs have finished."
 )
 FEW = 6  # names in a sentence
 
@@ -67,8 +67,8 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
         "by-length",
         figures.by_length(shown, summary.task_titles),
         "Accuracy against length",
-        "The share of right sequences, over the seeds at the chosen rate: the darker, the more. Red: the end of the "
-        "lengths of training.",
+        "The share of right sequences, over the seeds at the chosen rate: the darker, the larger. The red line is "
+        "where the training lengths end.",
     )
     page.lengths(figures.accuracies(shown, summary.task_titles))
     page.table("Every cell", *cell_table(shown, summary.task_titles))
@@ -114,9 +114,9 @@ def _answer(
         counted = order(compared)
         if pairs := sum(counted):
             facts.append(
-                f"{table.title}: of {pairs} pairs of models that the published numbers order, ours order "
-                f"{counted.same} in the same way and {counted.opposite} in the opposite one; {counted.close} are "
-                f"within {CLOSE:.0f} points here."
+                f"{table.title}: the published numbers order {pairs} pairs of models. Ours order {counted.same} of "
+                f"them in the same way and {counted.opposite} in the opposite way; {counted.close} are within "
+                f"{CLOSE:.0f} points of each other here."
             )
     against = [
         f"{row_title(name)} on {summary.task(task)}" for (name, task), row in theory.items() if row.agrees is False
@@ -125,8 +125,8 @@ def _answer(
     if known:
         which = f" ({'; '.join(against)})" if 0 < len(against) <= FEW else ""
         facts.append(
-            f"Of {known} statements of theory about a class and a task, training agrees with {known - len(against)}: "
-            f"some run does what is possible, and none what is not{which}."
+            f"Theory makes {known} statements about a class of models and a task. Training agrees with "
+            f"{known - len(against)} of them: some run does what is possible, and none does what is not{which}."
         )
     return facts
 
@@ -140,7 +140,8 @@ def _leaders(grid: Grid, summary: StudySummary, tasks: Sequence[str]) -> str:
     best = sorted(counts, key=lambda variant: -counts[variant])[:FEW]
     names = ", ".join(f"{row_title(variant)} {counts[variant]}" for variant in best)
     return (
-        f"Tasks on which some seed is right on all that was checked, of {len(tasks)}, the first {len(best)}: {names}."
+        f"Tasks, of {len(tasks)}, on which some seed is right on everything that was checked (the best {len(best)} "
+        f"architectures): {names}."
     )
 
 
@@ -190,9 +191,9 @@ def _published(page: Page, table: PublishedTable, compared: Mapping[Pair, Compar
         table.title,
         header,
         rows,
-        f"{table.source}. {table.protocol} In each cell, {table.measure} in %: published, then ours as the mean of the "
-        f"seeds, with the lowest and the highest. Marked ▲ or ▼ where ours are higher or lower: where the published "
-        f"number is more than {CLOSE:.0f} points outside of the range of our seeds.",
+        f"{table.source}. {table.protocol} Each cell has the {table.measure} in %: the published number, and below it "
+        "the mean of our seeds, with the lowest and the highest. ▲: ours are higher. ▼: ours are lower. The mark means "
+        f"that the published number is more than {CLOSE:.0f} points outside of the range of our seeds.",
         "grid",
     )
 
@@ -239,10 +240,10 @@ def _theory(page: Page, summary: StudySummary, tracking: Tracking, theory: Mappi
         "Beside theory",
         ["class of models", *map(summary.task, tasks)],
         rows,
-        "What published theorems say of the class (docs/tasks.md has their sources and assumptions), and below it the "
-        "runs, at all learning rates, that are right on every random test string and on every probe. Theorems are "
-        "about every length; tests end at 1,024 tokens. An exclamation mark: no run does what is possible, or some run "
-        "does, up to this length, what is not.",
+        "Each cell has what published theorems say about the class (docs/tasks.md has their sources and assumptions), "
+        "and below it the number of runs, at all learning rates, that are right on every random test string and on "
+        "every probe. Theorems are about every length; tests end at 1,024 tokens. An exclamation mark: no run does "
+        "what is possible, or some run does, up to this length, what is not possible for all lengths.",
         "grid",
     )
 
@@ -276,8 +277,9 @@ def _probes(page: Page, summary: StudySummary, cells: Sequence[Cell]) -> None:
                 "commonest probe",
             ),
             rows,
-            "Of the seeds at the chosen rate that are right on every random test string: those that are wrong on a "
-            "probe, those that are so on one that is no longer than the training inputs, and the shortest wrong probe.",
+            "Right on random: seeds at the chosen rate that are right on every random test string. Refuted: those of "
+            "them that are wrong on a probe. Within training lengths: those that are wrong on a probe that is no "
+            "longer than the training inputs. Median length: of the shortest wrong probe.",
         )
 
 

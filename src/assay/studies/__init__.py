@@ -31,20 +31,22 @@ RESULTS = Path(__file__).parent.parent / "results"  # the packed records of publ
 
 STUDIES = {
     "quick": Entry("quick.py", "six architectures on four tasks, three seeds, small: the demo"),
-    "irie2023": Entry("irie2023.py", "seven architectures, eight languages, four rates, ten seeds", "Irie 2023"),
-    "irie2023-second": Entry("irie2023_second.py", "the published rule beside ours, on the same runs", "Irie 2023"),
+    "irie2023": Entry(
+        "irie2023.py", "seven architectures, eight languages, four learning rates, ten seeds", "Irie 2023"
+    ),
+    "irie2023-second": Entry("irie2023_second.py", "the same paper, judged by its own rule and by ours", "Irie 2023"),
     "separations2024": Entry(
         "separations2024.py", "attention and recurrence: ten tasks, nine architectures, many sizes", "Bhattamishra 2024"
     ),
     "separations2024-laptop": Entry(
         "separations2024_laptop.py", "lookup, Dyck, copying and recall by small machines", "Bhattamishra 2024"
     ),
-    "tracking2026": Entry("tracking2026.py", "the architectures of 2023 to 2026 on state tracking and recall"),
+    "tracking2026": Entry("tracking2026.py", "36 architectures, mostly of 2023 to 2026, on state tracking and recall"),
     "leaks": Entry("leaks.py", "thirteen recurrent models, five tasks: which remember a bit for long, and what helps"),
     "proofs": Entry("proofs.py", "six small recurrent models: which can be proved right on every input?"),
     "programs": Entry("programs.py", "three self-referential matrices, whose programs are extracted", "Irie 2023"),
-    "card-laptop": Entry("card_laptop.py", "the reference architectures of `assay card`, on its battery"),
-    "card-gpu": Entry("card_gpu.py", "the same at the scale of a GPU; its records are not made yet"),
+    "card-laptop": Entry("card_laptop.py", "the reference architectures of `assay card`, on its battery of tasks"),
+    "card-gpu": Entry("card_gpu.py", "the same with larger models, for a GPU; not recorded yet"),
     "quick-rates": Entry("quick_rates.py", "the parity of quick at two lower learning rates"),
 }
 _loaded: set[str] = set()  # modules of study files, which a file of the same name may replace

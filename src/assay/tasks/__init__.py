@@ -40,7 +40,7 @@ TASKS = Registry(
         ),
         "reverse": Entry("transductions:Reverse", "the string backwards", CHOMSKY),
         "odds-first": Entry("transductions:OddsFirst", "every other symbol, then the others", CHOMSKY),
-        "bucket-sort": Entry("transductions:BucketSort", "the symbols in order", CHOMSKY),
+        "bucket-sort": Entry("transductions:BucketSort", "the symbols, sorted", CHOMSKY),
         "stack-manipulation": Entry("computations:StackManipulation", "a stack after pushes and pops", CHOMSKY),
         "binary-addition": Entry("computations:BinaryAddition", "the sum of two binary numbers", CHOMSKY),
         "selective-copying": Entry("transductions:SelectiveCopying", "the symbols without the dots between them", GU),
@@ -53,7 +53,7 @@ TASKS = Registry(
         "compositional-recall": Entry("recall_variants:CompositionalRecall", "MQAR with keys of two tokens", ARORA),
         "noisy-recall": Entry("recall_variants:NoisyRecall", "the value bound to one key, among noise", MAD),
         "fuzzy-recall": Entry("fuzzy_recall:FuzzyRecall", "recall with keys and values of several tokens", MAD),
-        "k-hop": Entry("recall_variants:KHop", "k hops, each to the symbol behind the last same one", "Sanford 2024"),
+        "k-hop": Entry("recall_variants:KHop", "k hops, each to the symbol after the last equal one", "Sanford 2024"),
         "phone-book": Entry("phone_book:PhoneBook", "a number in a book of names, digit by digit", SEPARATIONS),
         "cyclic": Entry("groups:Cyclic", "Z_n: the sum modulo n", FIELD),
         "s3": Entry("groups:S3", "S_3: the product of permutations", FIELD),
@@ -72,7 +72,7 @@ TASKS = Registry(
             "state_tracking:FlipFlopLanguage", "flip-flop language modelling: the bit that was written last", LIU
         ),
         "even-pairs": Entry("state_tracking:EvenPairs", "are the first and the last symbol equal?", CHOMSKY),
-        "cycle-navigation": Entry("state_tracking:CycleNavigation", "the place on a cycle", CHOMSKY),
+        "cycle-navigation": Entry("state_tracking:CycleNavigation", "the position on a cycle after steps", CHOMSKY),
         "tomita": Entry(
             "state_tracking:Tomita", "the languages of Tomita: is the prefix in the language?", BHATTAMISHRA
         ),

@@ -18,7 +18,7 @@ from assay.tasks.task import DEAD, Bin, Task, columns, doubling_bins, symbols_na
 
 
 class Copy(EqualityNcp):
-    """x # x over few symbols, which come again and again (Zhou et al. 2024): from # on, the answer is the next symbol.
+    """x # x over few symbols, which occur repeatedly (Zhou et al. 2024): from # on, the answer is the next symbol.
 
     The last symbols that were read do not say where in x the copy has arrived.
 
@@ -31,7 +31,7 @@ class Copy(EqualityNcp):
 
 
 class UniqueCopy(EqualityNcp):
-    """x # x in which no symbol of x comes twice: the last symbol read says which one is next (Zhou et al. 2024).
+    """x # x in which no symbol occurs twice in x: the last symbol read says which one is next (Zhou et al. 2024).
 
     >>> UniqueCopy(alphabet=8).explain("s7 s2 s5 # s7 s2 s5")
     '. . . s7 s2 s5 .'

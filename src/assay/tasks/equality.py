@@ -104,7 +104,7 @@ class Equality(Decision):
 
 
 class EqualityRandom(Equality):
-    """x # y: is y = x? In a negative y is another random string (if it equals x by chance, one symbol is changed).
+    """x # y: is y = x? If not, y is another random string (if it equals x by chance, one symbol is changed).
 
     >>> EqualityRandom().explain("0110#0110")
     '........1'
@@ -125,7 +125,7 @@ class EqualityRandom(Equality):
 
 
 class EqualityOne(Equality):
-    """x # y: is y = x? In a negative exactly one symbol of 1,024 is changed.
+    """x # y: is y = x? If not, exactly one symbol of y differs.
 
     >>> EqualityOne(alphabet=8).explain("s7 s2 # s7 s2")
     '. . . . 1'

@@ -29,7 +29,7 @@ class Pairs(NamedTuple):
 class FuzzyRecall(Task):
     """Fuzzy recall (Poli et al. 2024): keys and values are runs of one to three tokens; at the end one key comes again.
 
-    Dots fill up the beginning. Every run of key tokens binds the run of values behind it; of several bindings of a key
+    Dots fill up the beginning. Every run of key tokens binds the run of values after it; of several bindings of a key
     the first counts. At a key token the question is the first token of the value that is bound to the run so far, if
     there is one, then the value's next token as long as its beginning was read. A key that is drawn twice has the same
     value.

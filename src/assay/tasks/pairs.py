@@ -128,7 +128,7 @@ def _words(path: str, suffix: str) -> list[list[str]]:
 def _parse(path: str) -> Lines:
     sources, answers = (_words(path, suffix) for suffix in ("src", "tgt"))
     if len(sources) != len(answers):
-        raise BadInput(f"{path}.src has {len(sources)} lines and {path}.tgt has {len(answers)}: they must be equal")
+        raise BadInput(f"{path}.src has {len(sources)} lines and {path}.tgt has {len(answers)}; make them equal")
     pairs: dict[tuple[str, ...], tuple[str, ...]] = {}
     for number, (words, named) in enumerate(zip(map(tuple, sources), answers, strict=True), 1):
         if not words or len(named) not in (1, len(words)):
@@ -138,7 +138,7 @@ def _parse(path: str) -> Lines:
             raise BadInput(f"line {number} of {path}.src has {len(words):,} words; a line may have {LONGEST:,}")
         full = tuple(named) if len(named) == len(words) else (NO_QUESTION,) * (len(words) - 1) + tuple(named)
         if pairs.setdefault(words, full) != full:
-            raise BadInput(f"line {number} of {path}.src stands in the file before, with another answer")
+            raise BadInput(f"line {number} of {path}.src occurs in an earlier line with another answer")
     if not pairs:
         raise BadInput(f"{path}.src has no lines")
     ordered = sorted(pairs.items(), key=lambda pair: len(pair[0]))

@@ -29,7 +29,7 @@ class PhoneBook(Task):
 
     A name is a first and a last name; every name of a book is another one, and names and digits are uniform. Digits
     are asked one by one, each after the right ones before it, and a sequence is right if all of them are. The number
-    of a name is that of its first entry `name number ;`; without one, or behind a wrong digit, the answer is `dead`.
+    of a name is that of its first entry `name number ;`; without one, or after a wrong digit, the answer is `dead`.
 
     >>> PhoneBook(digits=2).explain("Ada Gray 4 7 ; Ada Kim 0 7 ; Ada Kim > 0")
     '. . . . . . . . . . . . 0 7'

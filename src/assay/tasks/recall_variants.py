@@ -171,7 +171,7 @@ class NoisyRecall(Recall):
 class KHop(FreeTask):
     """k-hop induction (Sanford et al. 2024): the symbol where k hops end.
 
-    A hop leads from a position to the one behind the last earlier position with the same symbol. If there is none, the
+    A hop leads from a position to the one after the last earlier position with the same symbol. If there is none, the
     answer is `none`. All strings are equally likely.
 
     >>> KHop(k=1).explain("s0 s2 s1 s0")

@@ -340,7 +340,7 @@ class Task(Description, ABC):
         return ("" if _one_letter_each((*self.symbols, *words)) else " ").join(words)
 
     def shown(self, targets: Iterable[int]) -> list[str]:
-        """Targets for people: `.` where there is no question, `!` for dead."""
+        """Targets as text: `.` where there is no question, `!` for dead."""
         names = {IGNORE: ".", **dict(enumerate(self.answers))}
         return ["!" if names[target] == DEAD else names[target] for target in targets]
 

@@ -30,7 +30,7 @@ class Result(NamedTuple):
 class Transduction(Task):
     """A string, then blanks (`_`): at the j-th blank, the answer is the j-th symbol of another string.
 
-    A symbol after a blank, and all behind it, is `dead`.
+    The answer at a symbol after a blank, and from there on, is `dead`.
     """
 
     train_lengths: ClassVar[tuple[int, int]] = (2, 40)

@@ -56,7 +56,7 @@ def backward(
     *R, W, last = weights_and_state
     (B, H, T, K), V = q.shape, v.shape[-1]
     input_grads = [torch.empty_like(x) for x in (q, k, v, beta)]
-    dW, dlast, dR = torch.empty_like(W), torch.empty_like(last), W.new_empty(B, H, _together(K, V), V)
+    dW, dlast, dR = torch.empty_like(W), torch.empty_like(last), W.new_empty(B, H * _together(K, V) * V)
     scratch = W.new_empty(B, H, 3 * K + V + 2, V)
     gradients, undone = (*input_grads, dR, dW, dlast), None
     if lanes := lanes_of(W, K, V):
@@ -65,8 +65,8 @@ def backward(
     tensors = *R, last, *results, *grads, *gradients, scratch, undone
     sizes = H, B // len(R[0]), T, K, V
     _backward[(B * H,)](*tensors, *sizes, tolerance(v), ADDITIVE=additive, **_settings(q, v))
-    parts = *dR[:, :, :-1].split([K, K, V], 2), dR[:, :, -1]
-    return *input_grads, *(group_sum(part, len(R[0])).to(v.dtype) for part in parts), dW, dlast
+    parts = group_sum(dR, len(R[0])).to(v.dtype).split([weight[0].numel() for weight in R], 1)
+    return *input_grads, *(part.view(weight.shape) for part, weight in zip(parts, R, strict=True)), dW, dlast
 
 
 def _together(K: int, V: int) -> int:
@@ -260,8 +260,9 @@ def _backward(
         segment -= 1 - again
     tl.store(dW + program * V * K + at, D, mask)
     tl.store(dlast + program * V + i, feedback, i < V)
-    dR += program * (2 * K + V + 1) * V
-    tl.store(dR + flat, G_q, mask)
-    tl.store(dR + K * V + flat, G_k, mask)
-    tl.store(dR + 2 * K * V + square, G_v, wide)
-    tl.store(dR + (2 * K + V) * V + i, g_b, i < V)
+    dR += program // H * H * (2 * K + V + 1) * V  # one weight after the other, each with all heads
+    head = program % H
+    tl.store(dR + head * K * V + flat, G_q, mask)
+    tl.store(dR + (H + head) * K * V + flat, G_k, mask)
+    tl.store(dR + (2 * H * K + head * V) * V + square, G_v, wide)
+    tl.store(dR + (H * (2 * K + V) + head) * V + i, g_b, i < V)

@@ -184,8 +184,9 @@ def _backward(
         W = load_column(starts + begin // STEPS * V * K, 1, K, of_value, P, REAL)
     store_column(dW + at, 1, K, D, of_value, P)
     tl.store(dlast + sequence * V + place, feedback, of_value)
-    dR += sequence * R * V
-    store_column(dR + place * V, 1, V, G_q, of_key, P)
-    store_column(dR + (K + place) * V, 1, V, G_k, of_key, P)
-    store_column(dR + (2 * K + place) * V, 1, V, G_v, of_value, P)
-    tl.store(dR + (2 * K + V) * V + place, g_b, of_value)
+    dR += sequence // H * H * R * V  # one weight after the other, each with all heads
+    head = sequence % H
+    store_column(dR + (head * K + place) * V, 1, V, G_q, of_key, P)
+    store_column(dR + ((H + head) * K + place) * V, 1, V, G_k, of_key, P)
+    store_column(dR + (2 * H * K + head * V + place) * V, 1, V, G_v, of_value, P)
+    tl.store(dR + (H * (2 * K + V) + head) * V + place, g_b, of_value)

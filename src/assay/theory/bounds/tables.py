@@ -216,5 +216,5 @@ def inferred(task: Task, suffixes: int, most: int = 1 << 10) -> Inferred:
                 words.append(step)
         moves.append(row)
         if len(words) > most:
-            raise BadInput(f"{task.kind} has more than {most} states: it is no small automaton")
+            raise BadInput(f"{task.kind} has more than {most} states, too many for this bound")
     return Inferred(torch.tensor(moves), torch.stack(says), tuple(words))

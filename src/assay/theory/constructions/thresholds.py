@@ -150,7 +150,7 @@ def clauses_of(text: str, form: Form) -> tuple[tuple[int, ...], ...]:
     clauses = text.split(between)
     for clause in clauses:
         if not re.fullmatch(rf"\s*\({several}\)\s*|{bare}", clause):
-            raise BadInput(f"'{clause.strip()}' is no clause of a {form} like {EXAMPLES[form]} of x1 to x999")
+            raise BadInput(f"'{clause.strip()}' is not a clause of a {form} like {EXAMPLES[form]} of x1 to x999")
         if clause.count("x") > MOST_LITERALS:
             raise BadInput(f"'{clause.strip()}' has {clause.count('x')} literals; at most {MOST_LITERALS}")
     numbers = (re.sub(r"[\s()x]", "", clause).replace("~", "-").split(within) for clause in clauses)
