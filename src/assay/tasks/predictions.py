@@ -16,7 +16,7 @@ from assay.tasks.task import Task
 Answer = Literal["yes", "no", "not unless TC0 = NC1", "open"]
 FINITE = "finite precision, any length, some number of layers"
 LOG = "precision that grows like log(length), any fixed number of layers"
-CAUSAL = "attention to earlier positions only, any number of layers, any length"
+CAUSAL = "attention to strictly earlier positions, any number of layers, any length"
 
 SARROF = "Sarrof et al. 2024, arXiv 2405.17394"
 GRAZZI = "Grazzi et al. 2025, arXiv 2411.12537"
