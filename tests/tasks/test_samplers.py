@@ -201,6 +201,8 @@ def test_where_no_length_fits():
         named_task("abab").lengths(5, 7)
     with pytest.raises(BadInput, match=r"recall has no input of length 9 to 20; the nearest is 7$"):
         named_task("recall", vocabulary=8).lengths(9, 20)
+    with pytest.raises(BadInput, match=r"flip-flop-language has no input of length 51; the nearest are 50 and 52$"):
+        named_task("flip-flop-language").lengths(51, 51)
     never = named_task("dfa", alphabet="x", table=((0,), (1,)), accept=(1,))  # the accepting state cannot be reached
     with pytest.raises(BadInput, match=r"dfa has no input of length 1 to 10$"):
         never.lengths(1, 10)

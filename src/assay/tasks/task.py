@@ -222,7 +222,8 @@ class Task(Description, ABC):
             fitting = [length for length in range(max(low, 1), high + 1) if self.fits(length)]
             self.known_lengths[low, high] = fitting
         if not self.known_lengths[low, high]:
-            raise BadInput(f"{self.kind} has no input of length {low} to {high}{self._nearest_lengths(low, high)}")
+            span = f"{low} to {high}" if low < high else str(low)
+            raise BadInput(f"{self.kind} has no input of length {span}{self._nearest_lengths(low, high)}")
         return list(self.known_lengths[low, high])
 
     def _nearest_lengths(self, low: int, high: int) -> str:
