@@ -10,7 +10,7 @@ from assay.lab.data import held_out_shape
 from assay.models import named_model
 from assay.spec import RunSpec
 from assay.studies import study_named
-from assay.studies.irie2023_second import BRACKETS, CONTESTED, PARTS, RATES
+from assay.studies.irie2023_second import BRACKETS, CONTESTED, LONG, ON_PUBLISHED, PARTS, RATES
 
 STUDY = study_named("irie2023-second")
 
@@ -93,7 +93,11 @@ def test_the_forecast_grows_with_steps_and_looks(monkeypatch: pytest.MonkeyPatch
     (row,) = (row for row in rows if row.piece == "long:dyck-1")
     mine = runs("long", "dyck-1")
     assert (row.runs, row.steps) == (len(mine), 94_000 * len(mine))
-    assert row.minutes == pytest.approx(sum(forecast.seconds(run, speeds) for run in mine) / 60)
+    begin = forecast.COMMAND + 3 * (forecast.PROGRAM + forecast.COMPILED)
+    assert row.programs == 3, "one for each model"
+    assert row.minutes == pytest.approx((begin + sum(forecast.seconds(run, speeds) for run in mine)) / 60)
+    (alone,) = (forecast.piece_seconds([run], speeds) for run in mine[:1])
+    assert alone > 94_000 * forecast.LEAST_MS / 1000, "few runs do not fill a device"
     assert row.question == PARTS["long"].question
     assert sum(row.minutes for row in rows if row.piece.partition(":")[0] in ("counting", "long", "published")) < 50
 
@@ -114,3 +118,9 @@ def test_every_variant_is_a_configuration_of_its_model_and_every_contested_chang
     for change in replication.changes:
         for model, task in replication.contested:
             assert any(run.task.kind == task for run in STUDY.variants[model + change.suffix])
+
+
+def test_nothing_contested_is_out_of_reach_without_training_of_published_length():
+    assert STUDY.replication
+    assert set(STUDY.replication.decisive) == set(STUDY.replication.contested)
+    assert STUDY.replication.decisive["srwm", "dyck-1"] == ("srwm", f"srwm, {LONG}", f"srwm, {ON_PUBLISHED}")

@@ -174,6 +174,10 @@ def test_a_finding_is_judged_by_both_rules():
     assert cell.best_run
     assert (cell.best_run.accuracy(), cell.best_run.runs) == (0.9, 8), "of this variant alone"
     assert by_two_rules(digests, wider, runs[:7])["gru", "parity"].best_run is None
+    decisive = {("gru", "parity"): ("gru", "gru, wide")}
+    cell = by_two_rules(digests, wider, runs, decisive)["gru", "parity"]
+    assert (cell.reached, cell.accuracy(1)) == (None, 1.0), "out of reach is only what decisive runs do not reach"
+    assert by_two_rules(digests, wider, [*runs, wide], decisive)["gru", "parity"].reached
     assert (cell.accuracy(1), cell.accuracy(1, "last")) == (1.0, 0.5)
     untested = [record(seed, 1.0, 0.5).model_copy(update={"digest": f"{seed}"}) for seed in range(8)]
     cell = by_two_rules(digests, {}, untested)["gru", "parity"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
+from assay.lab.data import held_out
 from assay.studies import Study, study_named
 from assay.studies.tracking2026 import CLASSES, END, FLIP_FLOP, QUESTIONS, TRACKING, VARIANT_MODELS
 from assay.tasks.predictions import CLASSES as CLASSES_OF_THEORY
+from assay.tasks.task import IGNORE
 
 PIECE = 9  # minutes on an H200 by forecast
 
@@ -54,9 +58,25 @@ def test_published_numbers_are_about_variants_tasks_and_bins_of_the_study(study:
                     assert column.chance == pytest.approx(1 / (len(run.task.answers) - ("dead" in run.task.answers)))
 
 
+def test_every_run_is_tested_in_its_best_state(study: Study):
+    assert {run.training.keep for run in study.runs} == {"best"}
+
+
+def test_the_published_table_says_how_many_questions_the_sparse_bin_has(study: Study):
+    """A share of wrong answers below one of so many cannot be seen."""
+    run = study.pieces[FLIP_FLOP][0]
+    (sparse,) = (bin_ for bin_ in run.testing.bins if bin_.name == "Sparse")
+    rows = held_out(run.task, sparse, run.training.lengths, run.testing.rows, "test", torch.device("cpu"))
+    (table,) = (table for table in TRACKING.published if table.measure == "error")
+    (said,) = re.findall(r"some ([\d,]+) questions", table.protocol)
+    assert int(said.replace(",", "")) == pytest.approx(int((rows.batch.targets != IGNORE).sum()), rel=0.02)
+
+
 def test_classes_are_those_of_theory():
     assert {*CLASSES.values()} <= {*CLASSES_OF_THEORY}
     assert {*CLASSES} <= {*VARIANT_MODELS}
+    fixed = {"linear-transformer", "retnet", "dss"}  # the theorems are about transitions that depend on the input
+    assert not fixed & {*CLASSES}
     named = [variant for variants in TRACKING.groups.values() for variant in variants]
     assert named == [*VARIANT_MODELS]
 

@@ -174,5 +174,6 @@ def _witnesses(study: str, records: list[Record]) -> dict[str, str]:
     summary = summarize(study_named(study))
     if summary.replication is None:
         raise BadInput(f"--weights-behind {study}: this study does not judge its findings by the best run")
-    cells = by_two_rules(summary.variants, summary.replication.configurations, records)
+    replication = summary.replication
+    cells = by_two_rules(summary.variants, replication.configurations, records, replication.decisive)
     return witnesses(judged(summary.findings, cells))

@@ -109,6 +109,13 @@ class Replication(NamedTuple):
     protocol: tuple[Choice, ...]
     questions: dict[str, str]
 
+    @property
+    def decisive(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """For each contested pair the variants that repeat published choices: without them nothing is out of reach."""
+        named = {name for choice in self.protocol for name in choice.effect or ()}
+        suffixes = dict.fromkeys(change.suffix for change in self.changes if change.title in named)
+        return {(model, task): tuple(model + suffix for suffix in suffixes) for model, task in self.contested}
+
 
 class Separations(NamedTuple):
     """What the page of a study needs that asks which size of which architecture solves a task of which length.

@@ -13,7 +13,7 @@ import pytest
 from assay.analysis.bounds import bounds_of, state_points, task_bounds
 from assay.analysis.growth import RESAMPLES, compared, growth, smallest
 from assay.analysis.inspections import inspection_file, read_inspection
-from assay.analysis.lengths import Lengths, judge_lengths
+from assay.analysis.lengths import Lengths, judge_lengths, solves
 from assay.analysis.subjects import StudyRecords
 from assay.analysis.summary import lengths_of, summarize
 from assay.errors import BadInput
@@ -246,6 +246,8 @@ def test_a_setting_with_few_seeds_does_not_compete(study: Study, records: list[R
     cell = lengths_of(summarize(pilot), fewer).at("lstm", "index-lookup", 32)[0]
     assert cell.rate == 1e-2
     assert len(cell.seeds) == 5
+    assert not cell.is_at_an_edge, "of the settings that competed there is one"
+    assert lengths_of(summarize(study), records).at("lstm", "index-lookup", 32)[0].is_at_an_edge
 
 
 def test_cells_do_not_wait_for_pieces_that_nobody_has_begun(study: Study, records: list[Record]):
@@ -259,6 +261,37 @@ def test_cells_do_not_wait_for_pieces_that_nobody_has_begun(study: Study, record
     assert [(cell.waiting, cell.rate, cell.reached()) for cell in begun] == [
         (5, None, None), (5, None, True), (5, None, True),
     ]  # fmt: skip
+
+
+def test_a_model_fails_only_after_all_planned_runs(study: Study, records: list[Record]):
+    """A claim about all widths and rates does not rest on the pieces that happened to be run."""
+    summary = summarize(study)
+    by_rate = {r: [record for record in records if record.rate == r] for r in (1e-3, 1e-2)}
+    summary = replace(summary, pieces={str(r): [record.digest for record in group] for r, group in by_rate.items()})
+    expected = {outcome: Expectation(variant="lstm", outcome=outcome, task="index-lookup", length=32)
+                for outcome in ("learns", "fails")}  # fmt: skip
+    findings = [Finding(name=o, says=o, source="p. 1", expects=(e,)) for o, e in expected.items()]
+
+    def judged(some: list[Record]) -> list[tuple[list[bool | None], list[bool | None], list[bool]]]:
+        return [(j.reachable(), j.reliable(), j.judged) for j in judge_lengths(findings, lengths_of(summary, some))]
+
+    failing = [r for r in by_rate[1e-2] if place(r.spec)[2] == 32]
+    assert judged(failing) == [([None], [False], [True]), ([None], [None], [False])]
+    assert judged(by_rate[1e-3]) == [([True], [True], [True]), ([False], [None], [False])]
+    assert judged(records)[1] == ([False], [False], [True])
+
+
+def test_what_counting_symbols_nearly_solves_needs_more(records: list[Record]):
+    def at(task: str, share: float, **options: str) -> bool:
+        record = next(r for r in records if r.task == task)
+        scores = tuple(s.model_copy(update={"sequences": share}) for s in record.scores if not s.probe)
+        spec = record.spec | {"task": record.spec["task"] | options}
+        return solves(record.model_copy(update={"scores": scores, "spec": spec}))
+
+    assert [at("index-lookup", share) for share in (0.94, 0.96)] == [False, True]
+    assert [at("bounded-dyck", share) for share in (0.98, 0.995)] == [False, True]
+    assert at("bounded-dyck", 0.96, negatives="count-balanced")
+    assert [at("equality-random", share) for share in (0.98, 0.995)] == [False, True]
 
 
 def test_charts_without_any_record():

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.analysis.lengths import FLOAT32, Lengths, SizedCell, solves
-from assay.analysis.settings import LEARNED
 from assay.rng import Rng
 
 Standard = Literal["reachable", "reliable"]
@@ -42,7 +41,7 @@ class Smallest(NamedTuple):
     complete: bool  # whether all narrower cells have finished
 
 
-def smallest(cells: Sequence[SizedCell], standard: Standard, share: float = LEARNED) -> Smallest | None:
+def smallest(cells: Sequence[SizedCell], standard: Standard, share: float | None = None) -> Smallest | None:
     """The smallest solving width of the cells of one length; None if no cell has finished."""
     known = [(cell, _meets(cell, standard, share)) for cell in cells]
     if all(meets is None for _, meets in known):
@@ -62,7 +61,7 @@ def smallest(cells: Sequence[SizedCell], standard: Standard, share: float = LEAR
     )
 
 
-def _meets(cell: SizedCell, standard: Standard, share: float) -> bool | None:
+def _meets(cell: SizedCell, standard: Standard, share: float | None) -> bool | None:
     return cell.reached(share) if standard == "reachable" else cell.mostly(share)
 
 
@@ -98,7 +97,7 @@ class Growth:
         return nearest if (high < 1 if nearest == "log N" else low > SLOW) else None
 
 
-def growth(lengths: Lengths, variant: str, task: str, standard: Standard, share: float = LEARNED) -> Growth:
+def growth(lengths: Lengths, variant: str, task: str, standard: Standard, share: float | None = None) -> Growth:
     """The growth of a variant's smallest width on a task, over its machines whose state is not rounded."""
     by_length = {
         n: [cell for cell in lengths.at(variant, task, n) if cell.place.numbers == FLOAT32]
@@ -114,7 +113,7 @@ def growth(lengths: Lengths, variant: str, task: str, standard: Standard, share:
     return Growth(variant, task, standard, found, *compared(np.array(list(points), dtype=np.float64), draws, tried))
 
 
-def resampled(cells: Sequence[SizedCell], standard: Standard, share: float, rng: Rng) -> Floats:
+def resampled(cells: Sequence[SizedCell], standard: Standard, share: float | None, rng: Rng) -> Floats:
     """The smallest solving width in each resample; NaN where no tried width solves."""
     drawn = np.full(RESAMPLES, np.nan)
     position = rng.child("between").uniform(RESAMPLES).numpy()
@@ -130,7 +129,7 @@ def resampled(cells: Sequence[SizedCell], standard: Standard, share: float, rng:
     return drawn
 
 
-def _resampled_seeds(cell: SizedCell, standard: Standard, share: float, rng: Rng) -> NDArray[np.bool_]:
+def _resampled_seeds(cell: SizedCell, standard: Standard, share: float | None, rng: Rng) -> NDArray[np.bool_]:
     """Whether a cell meets the standard if its seeds are drawn again, with replacement."""
     groups = [cell.seeds] if standard == "reliable" else cell.groups
     meets = np.zeros(RESAMPLES, dtype=bool)

@@ -2,7 +2,8 @@
 
 `assay.findings.Separations` says what N is and when a run solves it. Cells wait for all their runs, since those that
 learn quickly finish first; until then only a run that solves N counts, which shows that N can be reached. Cells do not
-wait for pieces of the study of which nobody has run anything: those are no evidence.
+wait for pieces of the study of which nobody has run anything: those are no evidence. But that no run solves N is said
+only after all planned runs, since a width or a rate that was not tried might.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ TOKENS_BESIDE = {  # tokens of the longest input that N does not count
 }
 FLOAT32 = "float32"
 GROWING = {"attention"}  # kinds of mixers whose state grows with the input
+# Counting symbols alone is right on 91 to 96 % of the strings of the one, and on 95 to 99 % of those of the other.
+STRICT = {("equality-random", ""), ("bounded-dyck", "corrupted")}  # tasks and their negatives
+NEARLY_ALL = 0.99
 
 
 class Place(NamedTuple):
@@ -71,10 +75,17 @@ def scores_within(record: Record) -> list[Score]:
     return [by_name[name] for name in names if name in by_name]
 
 
-def solves(record: Record, share: float = LEARNED) -> bool:
-    """Whether at least this share of the sequences is right in each test bin within the training lengths."""
-    found = scores_within(record)
-    return bool(found) and all(score.sequences >= share for score in found)
+def needed_share(spec: Mapping[str, Any]) -> float:
+    """The share of right sequences from which a run solves its task: more where a shortcut is right on many."""
+    task = spec["task"]
+    return NEARLY_ALL if (task["kind"], task.get("negatives", "")) in STRICT else LEARNED
+
+
+def solves(record: Record, share: float | None = None) -> bool:
+    """Whether at least this share of the sequences, or `needed_share`, is right in each test bin within the training
+    lengths."""
+    found, least = scores_within(record), needed_share(record.spec) if share is None else share
+    return bool(found) and all(score.sequences >= least for score in found)
 
 
 def accuracy(record: Record) -> float:
@@ -128,14 +139,20 @@ class SizedCell:
     def rate(self) -> float | None:
         return self.seeds[0].rate if self.seeds else None
 
-    def reached(self, share: float = LEARNED) -> bool | None:
+    @property
+    def is_at_an_edge(self) -> bool:
+        """Whether validation chose the lowest or the highest rate of those that had as many seeds."""
+        rates = sorted({group[0].rate for group in self.groups if len(group) == len(self.seeds)})
+        return len(rates) > 1 and self.rate in (rates[0], rates[-1])
+
+    def reached(self, share: float | None = None) -> bool | None:
         """Whether some run solves N; None while that is not known."""
         return True if any(solves(record, share) for record in self.records) else False if self.complete else None
 
-    def learned(self, share: float = LEARNED) -> Seeds:
+    def learned(self, share: float | None = None) -> Seeds:
         return Seeds(sum(solves(record, share) for record in self.seeds), len(self.seeds))
 
-    def mostly(self, share: float = LEARNED) -> bool | None:
+    def mostly(self, share: float | None = None) -> bool | None:
         """Whether most seeds of the chosen setting solve N; None while that is not known."""
         return self.learned(share).learned > len(self.seeds) / 2 if self.seeds else None
 
@@ -228,17 +245,22 @@ class LengthCell:
     def complete(self) -> bool:
         return bool(self.records) and not any(cell.waiting for cell in self.sizes)
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether all planned runs have finished, also those of pieces that nobody had begun."""
+        return all(len(cell.records) == cell.planned for cell in self.sizes)
+
     @cached_property
     def seeds(self) -> tuple[Record, ...]:
         """The seeds of the size and the rate that validation chooses; none before all runs have finished."""
         return chosen_seeds([group for cell in self.sizes for group in cell.groups]) if self.complete else ()
 
-    def learned(self, share: float = LEARNED) -> Seeds:
+    def learned(self, share: float | None = None) -> Seeds:
         return Seeds(sum(solves(record, share) for record in self.seeds), len(self.seeds))
 
-    def reached(self, share: float = LEARNED) -> bool | None:
+    def reached(self, share: float | None = None) -> bool | None:
         """Whether some run of any size and rate solves N; None while that is not known."""
-        return True if any(solves(record, share) for record in self.records) else False if self.complete else None
+        return True if any(solves(record, share) for record in self.records) else False if self.exhausted else None
 
     @property
     def best(self) -> float | None:
@@ -262,15 +284,23 @@ class LengthJudgement:
     finding: Finding
     cells: tuple[tuple[Expectation, LengthCell], ...]
 
-    def reachable(self, share: float = LEARNED) -> list[bool | None]:
+    def reachable(self, share: float | None = None) -> list[bool | None]:
         """That some run of any size and rate solves N; or none does, if the variant should fail."""
         found = [(expected.outcome == "learns", cell.reached(share)) for expected, cell in self.cells]
         return [None if reached is None else reached == learns for learns, reached in found]
 
-    def reliable(self, share: float = LEARNED) -> list[bool | None]:
+    @property
+    def judged(self) -> list[bool]:
+        """Whether the seeds of the chosen setting can be judged: that a variant fails, only after all planned runs."""
+        return [bool(c.seeds) and (e.outcome == "learns" or c.exhausted) for e, c in self.cells]
+
+    def reliable(self, share: float | None = None) -> list[bool | None]:
         """That the interval of the share of seeds is above one half; or below it, if the variant should fail."""
         verdicts = [(expected.outcome, cell.learned(share).verdict) for expected, cell in self.cells]
-        return [None if verdict == "undecided" else verdict == outcome for outcome, verdict in verdicts]
+        return [
+            None if verdict == "undecided" or not known else verdict == outcome
+            for (outcome, verdict), known in zip(verdicts, self.judged, strict=True)
+        ]
 
     @property
     def probed(self) -> list[bool | None]:

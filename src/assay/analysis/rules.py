@@ -179,7 +179,8 @@ class TwoRules:
     `reached` is by the published rule, over all configurations of the model, and `best_run` over the runs of this
     variant alone. `seeds` are the runs of the setting that validation chose; ours counts all of them, in their best
     state, or in their last one if no other was tested. Until all runs of the variant have finished there are no seeds
-    and no best run, and only a run without a mistake is reached: that no run makes none is not known yet.
+    and no best run. Until those of its decisive variants have finished, too, only a run without a mistake is reached:
+    that no run makes none is not known yet.
     """
 
     variant: str
@@ -212,9 +213,13 @@ Digests = Mapping[str, Mapping[str, Sequence[str]]]  # of a study's runs, by var
 
 
 def by_two_rules(
-    digests: Digests, configurations: Mapping[str, Sequence[str]], records: Iterable[Record]
+    digests: Digests,
+    configurations: Mapping[str, Sequence[str]],
+    records: Iterable[Record],
+    decisive: Mapping[tuple[str, str], Sequence[str]] | None = None,
 ) -> dict[tuple[str, str], TwoRules]:
-    """Every model and task by both rules; `configurations` names the variants that are configurations of a model."""
+    """Every model and task by both rules; `configurations` names the variants that are configurations of a model, and
+    `decisive` those of them that must have finished before something counts as out of reach."""
     finished = {record.digest: record for record in records if record.finished}
     cells = {}
     for variant, tasks in digests.items():
@@ -222,11 +227,13 @@ def by_two_rules(
             rivals = [digests[other].get(task, ()) for other in configurations.get(variant, (variant,))]
             seeds = [finished[name] for name in names if name in finished]
             is_complete = len(seeds) == len(names)
+            others = (digests.get(other, {}).get(task, ()) for other in (decisive or {}).get((variant, task), ()))
+            is_decided = is_complete and all(name in finished for group in others for name in group)
             best = reached(finished[name] for group in rivals for name in group if name in finished)
             cells[variant, task] = TwoRules(
                 variant,
                 task,
-                best if best and (is_complete or best.perfect) else None,
+                best if best and (is_decided or best.perfect) else None,
                 reached(seeds) if is_complete else None,
                 chosen_by_validation(settings(seeds)) if is_complete else (),
                 tuple(sorted({record.rate for record in seeds})),

@@ -117,7 +117,8 @@ def beside_theory(
     rows: dict[Pair, Beside] = {}
     for name, variants in classes.items():
         for task, by_class in predicted.items():
-            cells = tuple(grid.pooled[variant, task] for variant in variants if (variant, task) in grid.pooled)
-            if cells:
+            planned = [(variant, task) for variant in variants if task in grid.digests[variant]]
+            if planned and all(pair in grid.pooled for pair in planned):  # what no run does is known after all of them
+                cells = tuple(grid.pooled[pair] for pair in planned)
                 rows[name, task] = Beside(task, by_class[name], cells)
     return rows

@@ -87,7 +87,7 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
     if replication is None or not summary.comparisons:
         raise BadInput(f"{summary.name} needs REPLICATION and COMPARISONS for this page")
     page = Page(replication.title, summary.question, STYLE + MORE_STYLE + ANSWER_STYLE)
-    cells = by_two_rules(summary.variants, replication.configurations, records)
+    cells = by_two_rules(summary.variants, replication.configurations, records, replication.decisive)
     findings = judged(summary.findings, cells)
     quoted = [one for one in findings if one.finding.quote]
     _answer(page, quoted, summary, replication, cells, _unfinished(records, missing))

@@ -8,7 +8,14 @@ from typing import Any
 from assay.analysis.bounds import bounds_of, state_points, task_bounds
 from assay.analysis.cells import Cell
 from assay.analysis.growth import Growth, Smallest, growth
-from assay.analysis.lengths import FLOAT32, LengthCell, LengthJudgement, Lengths, accuracy, state_bits
+from assay.analysis.lengths import (
+    FLOAT32,
+    LengthCell,
+    LengthJudgement,
+    Lengths,
+    accuracy,
+    state_bits,
+)
 from assay.analysis.refutations import refutations
 from assay.analysis.rules import SHARES
 from assay.analysis.settings import LEARNED
@@ -128,7 +135,8 @@ def cells(page: Page, summary: StudySummary, lengths: Lengths) -> None:
         if rows:
             header = ["right at N in %\nseeds that solve N\nwidth, rate", *(f"N = {n}" for n in every)]
             name = summary.task(task)
-            page.table(f"{name[0].upper()}{name[1:]}", header, rows, "", "grid")
+            text = "An exclamation mark: the chosen rate is the lowest or the highest that was tried at this width."
+            page.table(f"{name[0].upper()}{name[1:]}", header, rows, text, "grid")
 
 
 def _at_length(cell: LengthCell) -> Shaded | str:
@@ -137,9 +145,10 @@ def _at_length(cell: LengthCell) -> Shaded | str:
         return ""
     seeds, first = cell.learned(), cell.seeds[0]
     mean = sum(map(accuracy, cell.seeds)) / len(cell.seeds)
-    chosen = next(size.place for size in cell.sizes if first in size.records)
-    numbers = "" if chosen.numbers == FLOAT32 else f", {chosen.numbers}"
-    lines = (percent(mean), f"{seeds.learned} of {seeds.seeds}", f"{chosen.width}, {first.rate:g}{numbers}")
+    chosen = next(size for size in cell.sizes if first in size.records)
+    numbers = "" if chosen.place.numbers == FLOAT32 else f", {chosen.place.numbers}"
+    rate = f"{first.rate:g}{' !' * chosen.is_at_an_edge}"
+    lines = (percent(mean), f"{seeds.learned} of {seeds.seeds}", f"{chosen.place.width}, {rate}{numbers}")
     return Shaded("\n".join(lines), seeds.interval[0])
 
 
@@ -274,11 +283,10 @@ def probes(page: Page, summary: StudySummary, lengths: Lengths) -> None:
 def thresholds(page: Page, findings: Sequence[LengthJudgement]) -> None:
     rows = []
     for one in findings:
-        begun = [bool(cell.seeds) for _, cell in one.cells]
         counts = []
         for share in SHARES:
             known = [met is not None for met in one.reachable(share)]
-            counts.append(f"{holds_for(one.reachable(share), known)}\n{holds_for(one.reliable(share), begun)}")
+            counts.append(f"{holds_for(one.reachable(share), known)}\n{holds_for(one.reliable(share), one.judged)}")
         rows.append([one.finding.says, *counts])
     page.table(
         "Would another threshold change the verdicts?",
@@ -331,7 +339,7 @@ def _sizes_tex(summary: StudySummary, growths: Sequence[Growth]) -> str:
     """The smallest widths as a tabular for \\input."""
     every = sorted({point.length for one in growths for point in one.points})
     lines = [
-        f"% The smallest tried width that solves N: {LEARNED_IN_PERCENT} of the test strings are right.",
+        "% The smallest tried width that solves N (docs/protocol.md says when a run does).",
         f"% Made by: {summary.report_command}",
         f"\\begin{{tabular}}{{lll{'r' * len(every)}}}",
         r"\hline",

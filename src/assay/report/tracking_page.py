@@ -5,6 +5,7 @@ The first screen answers; everything after "Appendices" is for reference.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
         "where the training lengths end.",
     )
     page.lengths(figures.accuracies(shown, summary.task_titles))
-    page.table("Every cell", *cell_table(shown, summary.task_titles))
+    page.table("Every cell", *cell_table(shown, summary.task_titles), _rates(cells))
     tasks_table(page, summary)
     cost(page, summary, records)
     page.facts(
@@ -281,6 +282,13 @@ def _probes(page: Page, summary: StudySummary, cells: Sequence[Cell]) -> None:
             "them that are wrong on a probe. Within training lengths: those that are wrong on a probe that is no "
             "longer than the training inputs. Median length: of the shortest wrong probe.",
         )
+
+
+def _rates(cells: Sequence[Cell]) -> str:
+    """How often validation chose each rate: beyond the lowest and the highest a better one may lie."""
+    counts = Counter(cell.records[0].rate for cell in cells)
+    chosen = listed([f"{rate:g} ({count:,})" for rate, count in sorted(counts.items())])
+    return f"The learning rates that validation chose, and in how many cells: {chosen}." if counts else ""
 
 
 def _cell_row(cell: Cell, names: Sequence[str]) -> dict[str, Any]:
