@@ -82,12 +82,13 @@ def decay_of(layer: Layer, z: Array, head: int) -> Array:
 def gated_delta(layer: Layer, x: Array) -> Array:
     """S = alpha S, then S = S + beta k (v - S^T k)^T for every write; o = S^T q."""
     (q, k, v), d = projected(layer, x), layer.dim
-    alpha, beta = through(layer.alpha, x), layer.beta_range * sigmoid(through(layer.beta, x))
+    beta = layer.beta_range * sigmoid(through(layer.beta, x))
+    alpha = through(layer.alpha, x) if layer.decays else x
     o = np.zeros((len(x), layer.heads, d))
     for head in range(layer.heads):
         S = np.zeros((d, d))
         for t in range(len(x)):
-            S = decay_of(layer, alpha, head)[t] * S
+            S = decay_of(layer, alpha, head)[t] * S if layer.decays else S
             for n in range(layer.steps):
                 key = of_length_one(layer, heads_of(k[t, n], layer.heads, head))
                 error = heads_of(v[t, n], layer.heads, head) - S.T @ key
@@ -240,6 +241,8 @@ LAYERS: list[tuple[HeadedMixer, Equations]] = [
     (GatedDelta(heads=HEADS, beta=2, output="norm", convolution=2), gated_delta),
     (GatedDelta(heads=HEADS, **BARE, unit=False), gated_delta),
     (GatedDelta(heads=HEADS, beta=2, steps=3), gated_delta),
+    (GatedDelta(heads=HEADS, decays=False, output="norm"), gated_delta),
+    (GatedDelta(heads=HEADS, beta=2, steps=2, decays=False), gated_delta),
     (ChannelDelta(heads=HEADS), channel_delta),
     (ChannelDelta(heads=HEADS, beta=2, **BARE), channel_delta),
     (ChannelDelta(heads=HEADS, gates=2), channel_delta),
