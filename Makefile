@@ -1,7 +1,7 @@
 # make demo: set everything up and run the quick study.   make test: set everything up and run every check.   make site: the docs as a site, in site/.
 PYTHON ?= python3
 BIN := .venv/bin
-STUDIES := quick irie2023 leaks proofs theory quick-rates
+STUDIES := quick irie2023 separations2024-laptop leaks proofs theory quick-rates
 CARDS := transformer linear-transformer delta-net delta-net-signed recurrent-delta srwm lstm gru mamba
 
 .DEFAULT_GOAL := help

@@ -5,6 +5,8 @@ at every call (`shapes.py`).
 """
 
 import os
+import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -19,6 +21,16 @@ else:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 PACKAGES = ("lab", "models", "rng", "tasks", "theory")  # operators check shapes themselves
 install_import_hook([f"assay.{name}" for name in PACKAGES], f"{shapes.__name__}.check_shapes")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_modules_of_other_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget what a file of tests has imported from temporary folders: others have modules of the same name."""
+    yield
+    base = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(base):
+            del sys.modules[name]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

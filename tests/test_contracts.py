@@ -1,4 +1,4 @@
-"""Every task meets every model: one batch trains, whatever the shapes."""
+"""Every task and every model: one batch trains, whatever the shapes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ from assay.tasks.task import Batch
 
 from .lab.alone import batch
 
+# Words of two symbols, of which every prefix is asked; points in space; words of many symbols; a single question.
+SHAPES = ("parity", "nearest-neighbour", "multi-query-recall", "equality-random")
+FEW = ("transformer", "lstm", "srwm")
+
 
 def small_run(task: str, model: str) -> RunSpec:
     return run_spec(example_task(task), model, model_options={"width": 8}, training={"batch": 4})
 
 
 @pytest.mark.parametrize("task", TASKS.entries)
-def test_every_model_can_be_trained_on_every_task(task: str):
-    for model in MODELS.entries:
+def test_models_can_be_trained_on_every_task(task: str):
+    """Every model on a task of each shape, and few models on every task."""
+    for model in MODELS.entries if task in SHAPES else FEW:
         spec = small_run(task, model)
         machine = spec.model.build(*spec.task.shape, Rng.seeded(0))
         given = batch(spec, 1, torch.device("cpu"))

@@ -56,7 +56,6 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(tmp_path)
     (mixer,) = blocks("python", TUTORIAL)
     (tmp_path / "mine.py").write_text(mixer)
-    monkeypatch.delitem(sys.modules, "mine", raising=False)  # of another test in this process
     commands = [command for command in COMMANDS if not command.startswith("make ")]
     assert len(commands) >= 5
     for command in commands:

@@ -110,7 +110,7 @@ def test_index_lookup_is_tested_at_its_full_length():
         ({"model_options": {"widht": 3}}, "did you mean 'width'"),
         ({"model": "transformer", "model_options": {"width": 30}}, "28 or 32 would be"),
         ({"model": "transformer", "model_options": {"positions": "learned", "longest": 64}}, "1024 tokens are beyond"),
-        ({"task": "even-a", "training": {"lengths": [3, 3]}}, "no input of length 3 to 3"),
+        ({"task": "even-a", "training": {"lengths": [3, 3]}}, "no input of length 3"),
         ({"task_options": {"n": 3}}, "has no field 'n'"),
         ({"task": "nowhere.at.all:Task"}, "cannot import"),
         ({"model": "assay.rng:Nothing"}, "has no 'Nothing'"),

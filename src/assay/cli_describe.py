@@ -197,9 +197,13 @@ def _add_algebra(task: Task, sections: dict[str, Lines], data: dict[str, Any]) -
 def _algebra_lines(algebra: Algebra) -> Lines:
     from assay.terminal import counted
 
-    def group(order: int, commutative: bool, steps: int | None, dihedral: bool) -> str:
+    def group(order: int, commutative: bool, cyclic: bool, steps: int | None, dihedral: bool) -> str:
         solvable = "not solvable" if steps is None else f"solvable in {counted(steps, 'Abelian step')}"
-        facts = ["commutative" if commutative else f"not commutative, {solvable}", *["dihedral"] * dihedral]
+        facts = [
+            "commutative" if commutative else f"not commutative, {solvable}",
+            *["dihedral"] * dihedral,
+            *["cyclic"] * cyclic,
+        ]
         return f"one of {order} elements ({', '.join(facts)})"
 
     def yes(fact: bool) -> str:

@@ -12,6 +12,7 @@ import torch
 from assay.certify import search as search_module
 from assay.certify.machine import StateMachine, wrong
 from assay.certify.methods import by_closure, by_exhaustion, by_lassos, by_linear, certify
+from assay.certify.repair import _loss
 from assay.certify.search import Limits, PairSet, search
 from assay.certify.table import LEFT_OUT, table_of
 from assay.errors import BadInput
@@ -55,6 +56,19 @@ def test_rounding_can_repair_a_leak_and_can_make_one():
     result = by_closure(sign(decay=0.5, threshold=0.0), PARITY, "fixed:2.2", SHORT)
     assert result.word == ZEROS  # 1/8 is rounded to 0 after the third token
     assert "without rounding, the model is right on this word" in result.detail
+
+
+@pytest.mark.parametrize("name", ["lstm", "slstm", "dss", "pd-ssm"])
+def test_repair_disturbs_every_number_of_a_state(name: str):
+    """Those of a state-space model are complex."""
+    model = named_model(name, width=4, layers=1, state={"numbers": "fixed:3.5"}).build(3, 0, 2, Rng.seeded(0))
+    inputs, losses = torch.tensor([[1, 2, 1], [2, 2, 1]]), []
+    for noise in (0.25, 0.5):
+        losses.append(_loss(model, inputs, torch.ones_like(inputs), noise))
+    assert torch.stack(losses).isfinite().all()
+    assert losses[0] != losses[1]
+    losses[0].backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
 def test_auto_reports_every_rung_until_a_proof():

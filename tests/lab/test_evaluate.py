@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 
 from assay.lab.data import HeldOut, held_out
 from assay.lab.evaluate import (
+    CHUNK_PAIRS,
+    CHUNK_TOKENS,
     Marks,
     answer_counts,
     answers_of,
@@ -19,7 +22,9 @@ from assay.lab.evaluate import (
     predict,
     predict_sets,
     random_verdict,
+    rows_per_pass,
 )
+from assay.lab.execute import backends
 from assay.lab.stacking import build_module
 from assay.lab.stepping import answers_by_step, is_stepwise
 from assay.models import named_model
@@ -124,6 +129,27 @@ def test_rows_of_a_chunk_follow_what_the_model_holds(model: str, length: int, ro
             chunks.append,
         )
     assert chunks == [rows, 1]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "pairs"),
+    [
+        ("transformer", {}, False),
+        ("transformer", {"positions": "alibi"}, False),
+        ("forgetting-transformer", {}, False),
+        ("transformer", {"weighting": "hard"}, True),
+        ("stick-breaking", {}, True),
+        ("path", {}, True),
+        ("hybrid", {"mixers": ("attention", "stick-breaking")}, True),
+        ("hybrid", {"mixers": ("attention", "gru")}, False),
+    ],
+)
+def test_attention_without_a_kernel_holds_a_number_for_every_pair(model: str, options: dict[str, Any], pairs: bool):
+    """On inputs so long that softmax attention has a kernel, which holds none."""
+    built = named_model(model, width=8, **options).build(2, 0, 2, Rng.seeded(0))
+    assert rows_per_pass(built, 512, CPU) == (CHUNK_PAIRS["cpu"] // 512**2 if pairs else CHUNK_TOKENS["cpu"] // 512)
+    if "hybrid" not in model:
+        assert ("attention" in backends(built, 512)) != pairs, "a record names only operators that ran"
 
 
 def test_rows_are_chunked_without_a_change():

@@ -14,6 +14,7 @@ from assay.lab.export import write_data
 from assay.lab.splits import VALIDATE, part_of
 from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
+from assay.tasks import pairs
 from assay.tasks.pairs import Pairs
 from assay.tasks.task import IGNORE
 
@@ -94,6 +95,7 @@ def test_a_task_from_files_answers_their_lines_and_nothing_else(tmp_path: Path):
     assert not task.fits(13)
     assert 0 < task.log2_inputs(12) <= 12
     assert Pairs(**task.plain()) == task
+    assert task.probes(task.train_lengths, 40) == [], "they would ask nothing, and count as passed"
 
 
 def test_one_answer_for_a_line_is_asked_for_at_its_end(tmp_path: Path):
@@ -112,13 +114,42 @@ def test_one_answer_for_a_line_is_asked_for_at_its_end(tmp_path: Path):
         ("a\n\n", "1\n1\n", "line 2 of .*a.src must have at least one word"),
         ("a\nb\na\n", "1\n1\n0\n", "line 3 of .*a.src occurs in an earlier line with another answer"),
         ("", "", "a.src has no lines"),
+        ("a b\n", ". .\n", "a.tgt has no answers, only full stops"),
+        ("a " * 100_001, "1", "line 1 of .*a.src has 100,001 words; a line may have 100,000"),
+        (
+            "".join(f"{i}\n" for i in range(700)) + "a " * 100_000,
+            "1\n" * 701,
+            "701 different lines of up to 100,000 words, 70,100,000 places in all; it may have 67,108,864",
+        ),
+        (b"a \xff\n", "1\n", r"a\.src is not text in UTF-8: see byte 2"),
     ],
+    ids=lambda value: str(value)[:20],
 )
-def test_files_that_are_wrong(src: str, tgt: str, message: str, tmp_path: Path):
-    (tmp_path / "a.src").write_text(src)
+def test_files_that_are_wrong(src: str | bytes, tgt: str, message: str, tmp_path: Path):
+    (tmp_path / "a.src").write_bytes(src if isinstance(src, bytes) else src.encode())
     (tmp_path / "a.tgt").write_text(tgt)
     with pytest.raises(BadInput, match=message):
         Pairs(path=str(tmp_path / "a")).lines  # noqa: B018
+
+
+def test_what_is_no_file_or_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.src").mkdir()
+    with pytest.raises(BadInput, match=r"cannot read .*a\.src: not a file"):
+        Pairs(path=str(tmp_path / "a"))
+    monkeypatch.setattr(pairs, "MOST_BYTES", 3)
+    (tmp_path / "b.src").write_text("1 2\n")
+    with pytest.raises(BadInput, match=r"b\.src has 4 bytes; a file may have 3"):
+        Pairs(path=str(tmp_path / "b"))
+
+
+def test_a_line_ends_where_a_line_ends(tmp_path: Path):
+    """Not at other characters that Python takes for the end of a line; and many words take no longer than few."""
+    (tmp_path / "a.src").write_text("a\x0bb\r\nc\n")
+    (tmp_path / "a.tgt").write_text("1 0\n1")
+    assert Pairs(path=str(tmp_path / "a")).explain("ab") == "10"
+    (tmp_path / "b.src").write_text("".join(f"w{i}\n" for i in range(60_000)))
+    (tmp_path / "b.tgt").write_text("1\n" * 60_000)
+    assert len(Pairs(path=str(tmp_path / "b")).symbols) == 60_000
 
 
 def test_a_run_belongs_to_the_content_of_its_files(tmp_path: Path):

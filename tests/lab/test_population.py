@@ -51,13 +51,13 @@ def flat(model: nn.Module) -> Tensor:
 
 @pytest.mark.parametrize("model", MODELS.entries)
 def test_a_member_takes_the_path_that_it_takes_alone(model: str):
-    """50 steps in float64, beside a member with another seed and rate; alone means a plain loop with torch's AdamW."""
-    specs = [run(model, seed=k, every=50, lr=lr) for k, lr in enumerate((1e-3, 3e-3))]
+    """20 steps in float64, beside a member with another seed and rate; alone means a plain loop with torch's AdamW."""
+    specs = [run(model, seed=k, every=20, lr=lr) for k, lr in enumerate((1e-3, 3e-3))]
     population = populated(specs)
     reports = population.round()
     for slot, spec in enumerate(specs):
-        alone, losses = trained(spec, 50)
-        assert reports[slot].step == 50
+        alone, losses = trained(spec, 20)
+        assert reports[slot].step == 20
         assert reports[slot].loss == pytest.approx(sum(losses), rel=1e-8)
         torch.testing.assert_close(flat(population.module(slot)), flat(alone), rtol=0, atol=1e-8)
 

@@ -12,9 +12,10 @@ from assay.lab.evaluate import evaluate, first_failing_length, probed_verdict, r
 from assay.lab.probing import probe, probes_of
 from assay.record import ProbeScore, Probing
 from assay.spec import RunSpec, run_spec
-from assay.tasks import TASKS, example_task
+from assay.tasks import TASKS, example_task, named_task
 from assay.tasks.probes import VERSION, short_lassos
-from assay.tasks.task import DEAD, IGNORE, Task, unpadded
+from assay.tasks.recall import bound_at
+from assay.tasks.task import DEAD, IGNORE, Task, columns, unpadded
 
 CPU = torch.device("cpu")
 
@@ -186,6 +187,80 @@ def test_a_count_of_letters_that_was_learned_by_heart():
     assert found.shortest_wrong.word.endswith(" b")
 
 
+def test_a_bit_that_is_written_once_and_never_overwritten():
+    """All other probes of flip-flop ask for the bit that was written first."""
+    spec = spec_of("flip-flop-language")
+    found = found_by(spec, lambda inputs: (inputs[:, 1:2] - 4).expand_as(inputs))
+    assert wrong(found) == {"overwritten"}
+
+
+def test_a_write_that_is_lost_among_bits_to_ignore():
+    """The bit that was read most often, of all instructions but reads."""
+    spec = spec_of("flip-flop-language")
+
+    def answer(inputs: Tensor) -> Tensor:
+        bits, kept = inputs[:, 1::2], inputs[:, ::2] != 2
+        more = ((bits == 5) & kept).cumsum(1) > ((bits == 4) & kept).cumsum(1)
+        return more.long().repeat_interleave(2, dim=1)
+
+    assert {"one late question", "overwritten"} <= wrong(found_by(spec, answer))
+
+
+def test_hops_of_which_only_one_may_be_far():
+    spec = spec_of("k-hop")
+
+    def answer(inputs: Tensor) -> Tensor:
+        hop = bound_at(inputs, inputs > 0, latest=True) + 1
+        place = columns(inputs).expand_as(inputs)
+        first, second = hop, hop.gather(1, hop)
+        both_far = (place - first > 60) & (first - second > 60)
+        found = (first > 0) & (second > 0) & ~both_far
+        return torch.where(found, inputs.gather(1, second) - 1, 4)
+
+    assert wrong(found_by(spec, answer)) == {"far hops"}
+
+
+def test_an_order_of_few_symbols():
+    """Sorts strings of at most two symbols."""
+    spec = spec_of("bucket-sort")
+
+    def answer(inputs: Tensor) -> Tensor:
+        right, few = spec.task.solve(inputs), (inputs.where(inputs < 6, 0).amax(1, keepdim=True) < 3)
+        return right.where(few, 0)
+
+    assert wrong(found_by(spec, answer))
+
+
+def test_keys_of_which_only_the_end_is_read():
+    """A key of three tokens, known by its last two; and one known by its first token."""
+    spec = spec_of("fuzzy-recall")
+    for places in (1, 2):
+
+        def answer(inputs: Tensor, places: int = places) -> Tensor:
+            kept = inputs.clone()
+            runs = (inputs[:, :-2] <= 16) & (inputs[:, 1:-1] <= 16) & (inputs[:, 2:] <= 16) & (inputs[:, 2:] > 0)
+            target = kept[:, :-2] if places == 1 else kept[:, 2:]
+            target[runs] = 1
+            return spec.task.solve(kept)
+
+        assert wrong(found_by(spec, answer)) == {"similar keys", "far away"}
+
+
+def test_dots_stand_only_in_front_as_in_training():
+    for length in (11, 40, 64):
+        for probe_ in example_task("fuzzy-recall").probes((11, length), length):
+            dots = probe_.inputs == 33
+            assert (dots.cummin(1).values == dots).all()
+            assert (dots.sum(1) < 6).all(), "no more than a pair needs"
+
+
+def test_products_are_not_all_zero():
+    task = named_task("modular-arithmetic-brackets", multiply=True)
+    for probe_ in task.probes((1, 40), 100):
+        products = probe_.inputs[((probe_.inputs == 8).any(1)) & ~((probe_.inputs == 6) | (probe_.inputs == 7)).any(1)]
+        assert len(task.solve(products)[(products > 0).sum(1) > 20].amax(1).unique()) >= 3
+
+
 def test_at_most_two_thousand_lassos():
     assert len(short_lassos(2)) == 16
     assert len(short_lassos(120)) == 2000
@@ -193,9 +268,18 @@ def test_at_most_two_thousand_lassos():
     assert {lasso.word(4) for lasso in short_lassos(30)} >= {(a, b, b, b) for a in range(1, 31) for b in range(1, 31)}
 
 
-@pytest.mark.parametrize(("name", "length"), [("dyck-1", 2), ("shuffle", 2), ("reset-dyck-1", 1), ("parity", 1)])
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        *(("dyck-1", 2), ("shuffle", 2), ("reset-dyck-1", 1), ("parity", 1), ("k-hop", 1), ("k-hop", 2)),
+        *(("majority", 1), ("tomita", 1), ("flip-flop-language", 4), ("modular-arithmetic-brackets", 1)),
+        *(("missing-duplicate", 2), ("reverse", 2), ("stack-manipulation", 3), ("binary-addition", 7)),
+        *(("unique-copy", 3), ("fuzzy-recall", 11), ("noisy-recall", 3)),
+    ],
+)
 def test_probes_of_the_shortest_inputs(name: str, length: int):
     bins = [{"name": "Bin0", "low": length, "high": length}]
     training = {"lengths": [length, length], "validation": bins}
     spec = run_spec(name, "lstm", training=training, testing={"rows": 4, "bins": bins})
     assert wrong(found_by(spec, spec.task.solve)) == set()
+    assert all(batch.inputs.shape[1] == length for batch in probes_of(spec, CPU).values())

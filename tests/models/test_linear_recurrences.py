@@ -82,12 +82,13 @@ def decay_of(layer: Layer, z: Array, head: int) -> Array:
 def gated_delta(layer: Layer, x: Array) -> Array:
     """S = alpha S, then S = S + beta k (v - S^T k)^T for every write; o = S^T q."""
     (q, k, v), d = projected(layer, x), layer.dim
-    alpha, beta = through(layer.alpha, x), layer.beta_range * sigmoid(through(layer.beta, x))
+    beta = layer.beta_range * sigmoid(through(layer.beta, x))
+    alpha = through(layer.alpha, x) if layer.decays else x
     o = np.zeros((len(x), layer.heads, d))
     for head in range(layer.heads):
         S = np.zeros((d, d))
         for t in range(len(x)):
-            S = decay_of(layer, alpha, head)[t] * S
+            S = decay_of(layer, alpha, head)[t] * S if layer.decays else S
             for n in range(layer.steps):
                 key = of_length_one(layer, heads_of(k[t, n], layer.heads, head))
                 error = heads_of(v[t, n], layer.heads, head) - S.T @ key
@@ -203,6 +204,36 @@ def rwkv_7(layer: Layer, x: Array) -> Array:
     return y @ array(layer.out.weight).T
 
 
+@pytest.mark.parametrize("name", ["gated-delta-net", "gated-delta-product", "kda", "gated-delta-net-2", "m2rnn"])
+def test_decays_start_as_published(name: str):
+    """exp(-exp(A) softplus(b)): neither all forgotten nor all kept."""
+    model: Any = named_model(name, width=512, heads=256).build(3, 0, 2, Rng.seeded(0))
+    decay = model.blocks[1].mixer.decay
+    A, dt = array(decay.A_log.exp()), softplus(array(decay.dt_bias))
+    assert 1 <= A.min() < 1.2
+    assert 15.8 < A.max() <= 16
+    assert 1e-3 * 0.999 < dt.min() < 1.1e-3
+    assert 0.9e-1 < dt.max() < 1e-1 * 1.001
+
+
+def test_other_decays_start_as_published():
+    layers: list[Layer] = [description.build(512, Rng.seeded(0)) for description in STARTING]
+    rwkv, mlstm, mamba_2, gla = layers
+    w = np.exp(-math.exp(-0.5) * sigmoid(array(rwkv.decay.up.bias)))
+    assert 0.68 < w.min() < 0.7
+    assert 0.996 < w.max() < 0.998
+    forget = array(mlstm.forget.bias)
+    assert 3 <= forget.min() < 3.1
+    assert 5.9 < forget.max() <= 6
+    assert 0.08 < array(mlstm.input.bias).std() < 0.12
+    dt = softplus(array(mamba_2.dt.bias))
+    assert 1e-3 * 0.999 < dt.min() < 1.1e-3
+    assert 0.9e-1 < dt.max() < 1e-1 * 1.001
+    assert 1 <= array(mamba_2.A_log.exp()).min() < 1.2
+    assert 0.95 < (sigmoid(array(gla.alpha.up.bias)) ** (1 / 16)).mean() < 0.96
+
+
+STARTING = Rwkv7(heads=4), Mlstm(heads=256), Mamba2(heads=256), GatedLinearAttention(heads=4)
 BARE: dict[str, Any] = {"convolution": 0, "output": "plain"}
 Equations = Callable[[Layer, Array], Array]
 LAYERS: list[tuple[HeadedMixer, Equations]] = [
@@ -210,6 +241,8 @@ LAYERS: list[tuple[HeadedMixer, Equations]] = [
     (GatedDelta(heads=HEADS, beta=2, output="norm", convolution=2), gated_delta),
     (GatedDelta(heads=HEADS, **BARE, unit=False), gated_delta),
     (GatedDelta(heads=HEADS, beta=2, steps=3), gated_delta),
+    (GatedDelta(heads=HEADS, decays=False, output="norm"), gated_delta),
+    (GatedDelta(heads=HEADS, beta=2, steps=2, decays=False), gated_delta),
     (ChannelDelta(heads=HEADS), channel_delta),
     (ChannelDelta(heads=HEADS, beta=2, **BARE), channel_delta),
     (ChannelDelta(heads=HEADS, gates=2), channel_delta),

@@ -210,6 +210,7 @@ PARAMETERS = [
     # Those with a matrix as their state: square maps, the convolution, gates, constants, the norm of a head.
     ("gated-delta-net", {}, matrices(5, 3 * 64 * 4 + 2 * 64 * 4 + 2 * 4 + 16)),
     ("gated-delta-net", {"convention": "controlled"}, matrices(4, 2 * 64 * 4 + 2 * 4)),
+    ("gated-delta-net", {"decays": False, "output": "norm"}, matrices(4, 3 * 64 * 4 + 64 * 4 + 16)),
     ("gated-delta-product", {}, matrices(7, 5 * 64 * 4 + 3 * 64 * 4 + 2 * 4 + 16)),
     ("kda", {}, matrices(4, 3 * 64 * 4 + 64 * 4 + 4 * 64 * 16 + 4 + 64 + 16)),
     ("gated-delta-net-2", {}, matrices(6, 3 * 64 * 4 + 4 * 64 * 16 + 64 + 4 + 64 + 16)),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import assay.models.pd_ssm as pd_ssm_module
 from assay.models.attention import Attention
 from assay.models.forgetting_attention import ForgettingAttention
 from assay.models.m2rnn import M2rnn
@@ -156,6 +157,19 @@ def test_pd_ssm():
     same_outputs(PdSsm(states=5, dictionary=3), pd_ssm)
 
 
+def test_pd_ssm_holds_few_matrices_without_gradients(monkeypatch: pytest.MonkeyPatch):
+    layer, x, sizes = built(PdSsm(states=5, dictionary=3)), rows(), list[int]()
+    expected, final = layer(x)
+    monkeypatch.setattr(pd_ssm_module, "MOST_NUMBERS", 4 * 2 * 25 + 1)
+    one_hot = pd_ssm_module.one_hot_columns
+    monkeypatch.setattr(pd_ssm_module, "one_hot_columns", lambda M: (sizes.append(M.shape[1]), one_hot(M))[1])
+    with torch.no_grad():
+        y, state = layer(x)
+    assert sizes == [4, 4, 3], "tokens at once"
+    close(y, expected)
+    close(state, final)
+
+
 def test_one_hot_columns_have_the_gradient_of_softmax():
     M = torch.tensor([[1.0, 2.0, 0.0], [3.0, 2.0, -1.0]], dtype=torch.float64, requires_grad=True)
     P = one_hot_columns(M)
@@ -200,6 +214,19 @@ def mamba_3(layer: Layer, x: Array) -> Array:
 @pytest.mark.parametrize("options", [{"states": 6}, {"states": 5, "rotated": 1.0, "expand": 1}, {"rotated": 0.0}])
 def test_mamba_3(options: dict[str, Any]):
     same_outputs(Mamba3(heads=HEADS, **options), mamba_3)
+
+
+def test_mamba_3_does_not_lose_its_angles_on_long_inputs():
+    """They add up to thousands of turns; in float32 the whole input gives what single steps give."""
+    layer = Mamba3(heads=HEADS).build(WIDTH, Rng.seeded(0))
+    with torch.no_grad():
+        layer.project.weight.mul_(3)
+        layer.dt_bias.fill_(2.0)
+        x = torch.randn(1, 1024, WIDTH, generator=torch.Generator().manual_seed(1)) + 1
+        y, (*_, angles) = layer(x)
+        expected, _ = layer.double()(x.double())
+    assert (y - expected).abs().max() < 1e-6 * expected.abs().max()
+    assert angles.abs().max() <= np.pi * (1 + 1e-6)
 
 
 # -- attention -----------------------------------------------------------------------------------------------------

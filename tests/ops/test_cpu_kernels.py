@@ -165,3 +165,21 @@ def test_a_kernel_takes_the_areas_that_its_layout_declares(name: str, monkeypatc
 def test_debug_mode_catches_an_access_outside_of_its_area(cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ASSAY_DEBUG", "1")
     python(OVERRUN + RUN + EQUAL, cache)
+
+
+SEGMENTS = """
+import torch
+from tests.ops.cases import CASES
+
+x, w, s = CASES[{name!r}].draw(9)
+parts = [[tensor.float() for tensor in part] for part in (x, w, s)]
+for got, wanted in zip(CASES[{name!r}].gradients(parts, "cpu"), CASES[{name!r}].gradients(parts), strict=True):
+    torch.testing.assert_close(got, wanted)
+"""
+
+
+@pytest.mark.parametrize("name", ["dplr", "m2rnn"])
+def test_states_that_are_computed_again_stay_in_their_areas(name: str, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ASSAY_DEBUG", "1")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]))
+    python(SEGMENTS.format(name=name), cache)

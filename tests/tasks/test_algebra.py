@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import permutations, product
+from math import e, exp, sqrt
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BadInput
+from assay.studies.tracking2026 import CLASSES
 from assay.tasks import named_task
 from assay.tasks.algebra import Algebra, algebra_of
 from assay.tasks.groups import even
@@ -81,6 +83,13 @@ def test_circuit_classes():
     names = ("flip-flop", "even-a", "parity", "s3", "a5")
     classes = ["in AC0", "in AC0", "in ACC0, not in AC0", "in ACC0, not in AC0", "complete for NC1"]
     assert [algebra(name).complexity for name in names] == classes
+
+
+def test_large_groups_take_no_longer_than_small_ones():
+    """512 symbols with 512 states: their cycles are followed once."""
+    found = algebra("cyclic", n=512)
+    assert found.groups[0].cyclic
+    assert (found.periods["1"], found.periods["2"], found.periods["384"]) == (512, 256, 4)
 
 
 def test_what_a_symbol_counts():
@@ -172,14 +181,38 @@ def test_properties_are_those_of_the_definitions(moves: list[list[int]], accept:
 
 def test_facts_about_groups():
     s4, a4 = set(permutations(range(4))), set(filter(even, permutations(range(4))))
-    assert facts(s4) == GroupFacts(24, commutative=False, steps=3, dihedral=False)
+    assert facts(s4) == GroupFacts(24, commutative=False, cyclic=False, steps=3, dihedral=False)
     assert derived(s4) == a4
     assert len(derived(a4)) == 4
     square = generated([(1, 2, 3, 0), (0, 3, 2, 1)], 4)
-    assert facts(square) == GroupFacts(8, commutative=False, steps=2, dihedral=True)
+    assert facts(square) == GroupFacts(8, commutative=False, cyclic=False, steps=2, dihedral=True)
     quaternions = generated([(1, 2, 3, 0, 5, 6, 7, 4), (4, 7, 6, 5, 2, 1, 0, 3)], 8)
-    assert facts(quaternions) == GroupFacts(8, commutative=False, steps=2, dihedral=False)
+    assert facts(quaternions) == GroupFacts(8, commutative=False, cyclic=False, steps=2, dihedral=False)
     assert facts(set(filter(even, permutations(range(5))))).steps is None
+    six = generated([(1, 2, 0, 4, 3)], 5)
+    assert facts(six) == GroupFacts(6, commutative=True, cyclic=True, steps=1, dihedral=False)
+    klein = generated([(1, 0, 2, 3), (0, 1, 3, 2)], 4)
+    assert facts(klein) == GroupFacts(4, commutative=True, cyclic=False, steps=1, dihedral=False)
+
+
+def elements_of_order(group: set[Element], n: int) -> set[Element]:
+    return {x for x in group if power(x, n) == power(x, 0) and all(power(x, k) != power(x, 0) for k in range(1, n))}
+
+
+@pytest.mark.parametrize("n", range(3, 9))
+def test_dihedral_groups_and_their_look_alikes(n: int):
+    """The other groups have half of their elements in a cyclic part, too: Z_n x Z_2, and the dicyclic groups."""
+    rotation, reflection = (*((i + 1) % n for i in range(n)), n, n + 1), (*(-i % n for i in range(n)), n, n + 1)
+    swap = (*range(n), n + 1, n)
+    assert facts(generated([rotation, reflection], n + 2)).dihedral
+    assert not facts(generated([rotation, swap], n + 2)).dihedral
+    if n % 2 == 0:  # r^a x^b acts on all of its elements from the right, with x x = r^(n/2) and r x = x r^-1
+        turn = [(a + 1) % n if b == 0 else n + (a - 1) % n for b in (0, 1) for a in range(n)]
+        other = [n + a if b == 0 else (a + n // 2) % n for b in (0, 1) for a in range(n)]
+        dicyclic = generated([tuple(turn), tuple(other)], 2 * n)
+        assert len(dicyclic) == 2 * n
+        assert len(elements_of_order(dicyclic, 2)) == 1
+        assert not facts(dicyclic).dihedral
 
 
 def test_a_group_inside_of_a_larger_monoid():
@@ -229,6 +262,14 @@ def test_predictions_follow_from_the_algebra():
     assert answers("tomita", grammar=7)[SOFTMAX] == "yes"
     assert answers("tomita", grammar=5)[REAL] == "yes", "the parity of the 0s and that of the 1s"
     assert answers("cyclic", n=4)[REAL] == "open"
+    assert answers("cycle-navigation")[SIGNED] == answers("tomita", grammar=6)[SIGNED] == "yes", "rotations of D_n"
+    assert answers("a4-z5")[SIGNED] == answers("s4")[SIGNED] == "open"
+
+
+def test_the_statement_about_rwkv_7_is_not_about_its_published_ranges():
+    """Its transition has no eigenvalue below exp(-1 / sqrt(e)) - 1, so that on equal symbols every state settles."""
+    assert f"end at {exp(-1 / sqrt(e)) - 1:.3f}" in predictions(algebra("parity"))[RWKV].assumes
+    assert not {"rwkv-7", "linear-transformer", "retnet", "dss"} & {*CLASSES}, "nor has a fixed decay a statement here"
 
 
 def test_layers_are_the_abelian_steps_of_a_group():

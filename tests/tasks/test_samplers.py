@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from assay.errors import BadInput
+from assay.lab.data import held_out
+from assay.lab.splits import FEWEST_BITS
 from assay.rng import Rng
 from assay.tasks import example_task, named_task
 from assay.tasks.automaton import RegularTask
 from assay.tasks.recall import Recall
-from assay.tasks.task import Task, unpadded
+from assay.tasks.task import LONGEST, Bin, Task, unpadded
 
 from .cases import (
     CASES,
@@ -195,10 +197,14 @@ def test_there_is_always_an_input_and_never_more_than_there_are_strings(task: Ta
 
 
 def test_where_no_length_fits():
-    with pytest.raises(BadInput, match="abab has no input of length 5 to 7"):
+    with pytest.raises(BadInput, match=r"abab has no input of length 5 to 7; the nearest are 4 and 8$"):
         named_task("abab").lengths(5, 7)
+    with pytest.raises(BadInput, match=r"recall has no input of length 9 to 20; the nearest is 7$"):
+        named_task("recall", vocabulary=8).lengths(9, 20)
+    with pytest.raises(BadInput, match=r"flip-flop-language has no input of length 51; the nearest are 50 and 52$"):
+        named_task("flip-flop-language").lengths(51, 51)
     never = named_task("dfa", alphabet="x", table=((0,), (1,)), accept=(1,))  # the accepting state cannot be reached
-    with pytest.raises(BadInput, match="dfa has no input"):
+    with pytest.raises(BadInput, match=r"dfa has no input of length 1 to 10$"):
         never.lengths(1, 10)
 
 
@@ -210,6 +216,37 @@ def test_every_bin_has_inputs(task: Task):
     for shorter, longer in pairwise(bins):
         assert shorter.high <= longer.high
         assert task.lengths(longer.low, longer.high)
+
+
+def spans(task: Task, low: int, high: int) -> list[tuple[str, int, int]]:
+    return [(bin_.name, bin_.low, bin_.high) for bin_ in task.bins(low, high)]
+
+
+def test_bins_of_one_length_are_at_lengths_with_inputs():
+    """Where the longest training length has no input, or its double; else such a bin would be left out silently."""
+    flip_flop = named_task("flip-flop-language")
+    assert spans(flip_flop, 10, 51) == [("Bin0", 10, 51), ("Sparse", 50, 50), ("Dense", 50, 50), ("Bin1", 52, 102)]
+    compound = named_task("compositional-recall")
+    assert spans(compound, 50, 100) == [("Bin0", 50, 100), ("Bin1", 198, 198), ("Bin2", 399, 399), ("Bin3", 798, 798)]
+    assert spans(compound, 66, 66)[1:] == [("Bin1", 132, 132), ("Bin2", 264, 264), ("Bin3", 528, 528)]
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        named_task("parity"),
+        named_task("flip-flop-language"),
+        named_task("selective-copying"),
+        named_task("multi-query-recall"),
+    ],
+    ids=lambda task: task.kind,
+)
+def test_no_bin_is_longer_than_an_input_may_be(task: Task):
+    for high in (20_000, 60_000, LONGEST):
+        bins = task.bins(high, high)
+        assert bins[-1].high <= LONGEST
+        assert bins[0].high == high
+        assert len(bins) == 1 or bins[-1].high > high or bins[-1].name == "Dense"
 
 
 @pytest.mark.parametrize(
@@ -237,6 +274,24 @@ def test_the_number_of_inputs_is_never_overestimated(task: Task):
     for length in short:
         counts = (len(drawn(task, length, rows).unique(dim=0)) for rows in (1 << 14, 1 << 17))  # more for rare inputs
         assert any(count >= 2 ** task.log2_inputs(length) - 0.5 for count in counts)
+
+
+def test_a_language_with_one_word_of_each_length_is_not_split_by_its_answers():
+    """Else nearly all test strings of 1* would be outside of it: its words would be one row, or in another part."""
+    assert named_task("tomita", grammar=1, questions="at the end").log2_inputs(30) == 0
+    assert named_task("tomita", grammar=1).log2_inputs(30) > FEWEST_BITS, "every prefix has an answer"
+    assert named_task("tomita", grammar=5, questions="at the end").log2_inputs(31) > 30, "no odd length has a word"
+    for grammar in range(1, 8):
+        task = named_task("tomita", grammar=grammar, questions="at the end")
+        held = held_out(task, Bin(name="Bin1", low=41, high=80), (2, 40), 240, "test", torch.device("cpu"))
+        last = held.batch.targets.amax(1).double()
+        assert 0.15 < last.mean() < 0.85
+
+
+def test_many_expressions_are_not_counted_one_length_after_the_other():
+    task = named_task("modular-arithmetic-brackets")
+    assert task.log2_inputs(100_000) == task.log2_inputs(200)
+    assert task.log2_inputs(199) < task.log2_inputs(203) == task.log2_inputs(99_999)
 
 
 def test_tables_that_a_cuda_graph_may_read_are_kept():

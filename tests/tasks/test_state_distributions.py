@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,8 @@ def test_bins_of_flip_flop_are_sparse_and_dense():
     assert task.in_bin(bins["Bin0"]) is task
     assert task.in_bin(bins["Sparse"]) == named_task("flip-flop-language", ignore=0.98)
     assert task.in_bin(bins["Dense"]) == named_task("flip-flop-language", ignore=0.1)
+    from_json: dict[str, Any] = {"name": "Sparse", "low": 16, "high": 16, "options": {"ignore": 0.98}}
+    assert Bin(**from_json) == bins["Sparse"]
     plain = Bin(name="Bin0", low=1, high=2).plain()
     assert "options" not in plain, "digests of earlier runs stay"
 

@@ -109,15 +109,25 @@ def _loss(module: Any, inputs: Tensor, targets: Tensor, noise: float) -> Tensor:
         rng = Rng.seeded(position, "repair", "noise").rows(rows)
         output, state = module.step(token.repeat(2), state)
         logits.append(output)
-        leaves = [leaf for leaf in pytree.tree_leaves(state) if leaf.is_floating_point()]
+        leaves = [_real(leaf) for leaf in pytree.tree_leaves(state) if _is_number(leaf)]
         distance = distance + sum(((x[rows:] - x[:rows]) / noise).square().mean() for x in leaves) / len(leaves)
-        state = pytree.tree_map(lambda x, rng=rng: _disturbed(x, rng, noise) if x.is_floating_point() else x, state)
+        state = pytree.tree_map(lambda x, rng=rng: _disturbed(x, rng, noise) if _is_number(x) else x, state)
     loss = nn.functional.cross_entropy(torch.cat(logits), targets.T.repeat(1, 2).flatten(), ignore_index=IGNORE)
     return loss + ATTRACTION * distance / len(logits)
 
 
+def _is_number(x: Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
+
+
+def _real(x: Tensor) -> Tensor:
+    return torch.view_as_real(x) if x.is_complex() else x
+
+
 def _disturbed(x: Tensor, rng: Rng, noise: float) -> Tensor:
     """Uniform noise on the second half of the rows."""
+    if x.is_complex():
+        return torch.view_as_complex(_disturbed(_real(x), rng, noise))
     half = len(x) // 2
     uniform = rng.uniform(x[0].numel()).float().view_as(x[half:])
     return torch.cat([x[:half], x[half:] + noise * (2 * uniform - 1)])

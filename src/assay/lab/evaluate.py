@@ -16,9 +16,9 @@ from assay import ops
 from assay.lab.data import HeldOut, held_out
 from assay.lab.replays import Replays
 from assay.lab.stepping import answers_by_step, is_stepwise, rows_stepped_at_once
-from assay.models.attention import AttentionLayer
 from assay.models.causal import Causal
 from assay.models.foreign import output_of
+from assay.models.mixer import MixerLayer, operator_of
 from assay.models.skeleton import Model
 from assay.record import LengthScore, Probing, Score, Verdict
 from assay.spec import RunSpec
@@ -91,11 +91,19 @@ def _tokens_of_a_pass(model: nn.Module, device: torch.device) -> int:
 
 def _may_hold_pairs(model: nn.Module, length: int, device: torch.device) -> bool:
     """Whether a forward pass may hold a number for every pair of tokens: if a state grows, but for fused attention."""
-    if not isinstance(model, Causal):
-        return True
-    layers = [layer for layer in model.modules() if isinstance(layer, AttentionLayer)]
-    fused = [ops.backend_for(layer.operator, "auto", device, layer.dim, length) != "reference" for layer in layers]
-    return model.state_floats(2) > model.state_floats(1) and not (layers and all(fused))
+    if not isinstance(model, Causal) or not _grows(model):
+        return not isinstance(model, Causal)
+    layers = [layer for layer in model.modules() if isinstance(layer, MixerLayer) and _grows(layer)]
+    return not layers or not all(_is_fused(layer, length, device) for layer in layers)
+
+
+def _grows(model: Causal) -> bool:
+    return model.state_floats(2) > model.state_floats(1)
+
+
+def _is_fused(layer: MixerLayer, length: int, device: torch.device) -> bool:
+    name = operator_of(layer)
+    return bool(name) and ops.backend_for(name, "auto", device, layer.dim, length) != "reference"
 
 
 def predict_sets(

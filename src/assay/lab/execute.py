@@ -31,6 +31,7 @@ from assay.lab.status import EvaluationStatus, Status
 from assay.lab.trainer import Callbacks, GroupTrainer, NamedState
 from assay.lab.weights import Kept, is_kept, is_state_kept, serialize
 from assay.models.causal import Causal, state_bits
+from assay.models.mixer import operator_of
 from assay.record import OtherState, Record, Score
 from assay.spec import RunSpec
 
@@ -221,9 +222,9 @@ def _without_lengths(scores: Sequence[Score]) -> tuple[Score, ...]:
 
 def backends(model: nn.Module, time: int) -> dict[str, str]:
     """The implementation that each operator of a model runs with on inputs of a length."""
-    layers = [m for m in model.modules() if getattr(m, "operator", "") in ops.OPERATORS]
+    layers = [m for m in model.modules() if operator_of(m) in ops.OPERATORS]
     device = next(model.parameters()).device
-    sizes = {str(layer.operator): int(getattr(layer, "dim", 1)) for layer in layers}
+    sizes = {operator_of(layer): int(getattr(layer, "dim", 1)) for layer in layers}
     chosen = {name: ops.backend_for(name, "auto", device, size, time) for name, size in sizes.items()}
     return chosen or {"model": "torch"}
 

@@ -18,13 +18,15 @@ from assay.rng import Rng
 class GatedDelta(SwitchedMixer):
     """S' = (I - beta k k^T) alpha S + beta k v^T with one decay alpha per head, and beta in (0, `beta`).
 
-    Gated DeltaNet (Yang et al. 2024); with several `steps` per token, of which the first decays, Gated DeltaProduct
-    (Siems et al. 2025).
+    Gated DeltaNet (Yang et al. 2024a); with several `steps` per token, of which the first decays, Gated DeltaProduct
+    (Siems et al. 2025). Without `decays`, alpha is 1: with output `norm`, the layer of DeltaNet (Yang et al. 2024b).
     """
 
     kind: ClassVar[str] = "gated-delta"
+    added: ClassVar[tuple[str, ...]] = ("decays",)
     beta: Literal[1, 2] = 1
     steps: Annotated[int, Field(ge=1)] = 1
+    decays: bool = True
 
     def build(self, width: int, rng: Rng) -> GatedDeltaLayer:
         return GatedDeltaLayer(self, width, rng)
@@ -33,13 +35,15 @@ class GatedDelta(SwitchedMixer):
 class GatedDeltaLayer(TransitionLayer):
     def __init__(self, description: GatedDelta, width: int, rng: Rng) -> None:
         super().__init__(description, width, rng, description.steps)
-        self.beta_range = description.beta
-        self.alpha = initial.linear(rng.child("alpha"), width, self.heads, bias=False)
+        self.beta_range, self.decays = description.beta, description.decays
         self.beta = initial.linear(rng.child("beta"), width, self.steps * self.heads, bias=False)
-        self.decay = Decay(rng.child("decay"), self.heads, 1)
+        if self.decays:
+            self.alpha = initial.linear(rng.child("alpha"), width, self.heads, bias=False)
+            self.decay = Decay(rng.child("decay"), self.heads, 1)
 
     def transition(self, x: Tensor, k: Tensor, v: Tensor) -> Transition:
-        beta, w = self.beta_range * self.split_writes(self.beta(x)).sigmoid(), self.decay(self.alpha(x))
+        beta = self.beta_range * self.split_writes(self.beta(x)).sigmoid()
+        w = self.decay(self.alpha(x)) if self.decays else torch.ones_like(beta[:, :, :, 0])
         removed = torch.cat([w[:, :, :, None] * beta[:, :, :, :1], beta[:, :, :, 1:]], dim=3)  # of the decayed state
         return Transition(k, beta * v, w, -removed * k, k)
 

@@ -7,7 +7,7 @@ both is the shared skeleton: pre-norm, and a feed-forward part.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from assay.models.gated_delta import ChannelDelta, GatedDelta
 from assay.models.gated_linear import GatedLinearAttention, Hgrn2
@@ -35,10 +35,12 @@ def gated_delta_net(
     convolution: int = WINDOW,
     unit: bool = True,
     output: Output = GATED,
+    decays: bool = True,
     convention: Convention = "paper",
 ) -> Stack:
     """The delta rule with one decay per head and token; with `beta` = 2, transitions can be reflections."""
-    mixer = GatedDelta(heads=heads, beta=beta, convolution=convolution, unit=unit, output=output)
+    switches: dict[str, Any] = {"convolution": convolution, "unit": unit, "output": output, "decays": decays}
+    mixer = GatedDelta(heads=heads, beta=beta, **switches)
     return Stack(name="gated-delta-net", mixers=in_layers(mixer, layers), width=width, ff=ff, norm=norm)
 
 
@@ -54,10 +56,12 @@ def gated_delta_product(
     convolution: int = WINDOW,
     unit: bool = True,
     output: Output = GATED,
+    decays: bool = True,
     convention: Convention = "paper",
 ) -> Stack:
     """`steps` delta steps per token, after one decay per head."""
-    mixer = GatedDelta(heads=heads, beta=beta, steps=steps, convolution=convolution, unit=unit, output=output)
+    switches: dict[str, Any] = {"convolution": convolution, "unit": unit, "output": output, "decays": decays}
+    mixer = GatedDelta(heads=heads, beta=beta, steps=steps, **switches)
     return Stack(name="gated-delta-product", mixers=in_layers(mixer, layers), width=width, ff=ff, norm=norm)
 
 

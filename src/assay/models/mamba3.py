@@ -36,7 +36,7 @@ class Mamba3(HeadedMixer):
 
 
 class Mamba3Layer(MixerLayer):
-    """Its state is S, the last key and value, and the angles modulo 2 pi."""
+    """Its state is S, the last key and value, and the angles, between -pi and pi: formats of few bits hold them."""
 
     operator: ClassVar[str] = "dplr"
     LEAST_RATE: ClassVar[float] = 1e-4  # of A
@@ -66,8 +66,9 @@ class Mamba3Layer(MixerLayer):
         dt = F.softplus(dt + self.dt_bias).transpose(1, 2)[..., None]  # [batch, heads, time, 1]
         w = torch.exp(-dt * F.softplus(A).clamp(min=self.LEAST_RATE).transpose(1, 2)[..., None])
         share = mix.sigmoid().transpose(1, 2)[..., None]
-        turns = (dt * math.pi * angles.tanh()[:, None]).cumsum(2) + last_angles[:, :, None]
-        turns = turns - 2 * math.pi * torch.floor(turns.detach() / (2 * math.pi))
+        turns = dt * math.pi * angles.tanh()[:, None]
+        total = turns.cumsum(2, dtype=torch.float64) + last_angles[:, :, None]  # thousands, whose digits would be lost
+        turns = (total - 2 * math.pi * torch.round(total.detach() / (2 * math.pi))).to(turns)
         q, k = (
             rotate_pairs(rms_norm(part, scale)[:, None] + bias, turns)
             for part, scale, bias in ((q, self.q_norm, self.q_bias), (k, self.k_norm, self.k_bias))

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import torch
 from jaxtyping import Float, Int
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from assay import ops
 from assay.description import Description
@@ -35,6 +35,12 @@ class MixerLayer(Causal):
         if state is None and not self.starts_at_zero:
             state = self.initial_state(len(x))
         return self.mix(x, state, "auto")
+
+
+def operator_of(layer: nn.Module) -> str:
+    """The name of the operator that a layer runs, if any: attention with another weighting than softmax runs none."""
+    runs_none = isinstance(layer, MixerLayer) and getattr(layer, "weighting", None) is not None
+    return "" if runs_none else str(getattr(layer, "operator", ""))
 
 
 class Mixer(Description, ABC):

@@ -15,6 +15,7 @@ OPTIONS = {
     "features": "keys and queries of a projection z: elu, elu-sum, softmax, unit (z / |z|) or identity",
     "gated": "whether each token computes the strength of its write",
     "additive": "whether updates are added, in place of the delta rule",
+    "decays": "whether the state decays before a token's writes",
     "beta": "a write has a strength between 0 and this: 1 or 2",
     "reading": "whether the memory is read before or after the write",
     "fixed": "parts that do not modify themselves, as letters of yqkb (W_y, W_q, W_k, w_b)",

@@ -17,6 +17,8 @@ from assay.models.dense import Linear
 from assay.models.mixer import Mixer, MixerLayer
 from assay.rng import Rng
 
+MOST_NUMBERS = 1 << 26  # in the matrices of a pass without gradients: a quarter of a GiB
+
 
 class PdSsm(Mixer):
     """h' = P D h + B u, y = W [Re h'; Im h'] + w u, and h starts as the first unit vector.
@@ -53,6 +55,15 @@ class PdSsmLayer(MixerLayer):
         return torch.complex(first.to(self.B), self.zeros(self.dim)).expand(batch, 1, -1)
 
     def mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
+        """Without gradients some tokens at a time, since every token has a matrix."""
+        length = x.shape[1] if torch.is_grad_enabled() else max(1, MOST_NUMBERS // max(1, len(x) * self.dim**2))
+        outputs = []
+        for part in x.split(length, dim=1):
+            y, state = self._mix(part, state, backend)
+            outputs.append(y)
+        return torch.cat(outputs, dim=1), state
+
+    def _mix(self, x: Tensor, state: State, backend: ops.Backend) -> tuple[Tensor, State]:
         mixture = (self.select(x).softmax(-1) @ self.matrices.flatten(1)).unflatten(-1, (self.dim, self.dim))
         size, angle = self.magnitude(x).sigmoid(), 2 * math.pi * self.phase(x).sigmoid()
         a = torch.stack([size * angle.cos(), size * angle.sin()], dim=-1)
@@ -73,5 +84,7 @@ def one_hot_columns(M: Tensor) -> Tensor:
     """1 at the largest entry of each column, the first of several; with the gradient of the columns' softmax."""
     rows = torch.arange(M.shape[-2], device=M.device)[:, None]
     hard = (rows == M.argmax(-2, keepdim=True)).to(M)
+    if not torch.is_grad_enabled():
+        return hard
     soft = F.softmax(M, dim=-2)
     return hard + (soft - soft.detach())

@@ -184,7 +184,8 @@ Three = tuple[Tensor, Tensor, Tensor]
 def slstm(a: Tensor, R: Tensor, state: Three | None = None, *, backend: Backend = "auto") -> tuple[Tensor, Three]:
     """The sLSTM; a [..., 4 dim] and R [groups, heads, 4 dim, dim] hold the gates i, f, z, o in this order.
 
-    The state is (h, c, n): the output, the normalised cell and the logarithm of the normaliser.
+    The state is (h, c, n): the output, the normalised cell and the logarithm of the normaliser. Left out, it is zero as
+    for every operator; the published network starts with a normaliser of 0, for which n is a large negative number.
     """
     outputs, h, c, n = call(SLSTM, a, R, state, backend=backend)
     return outputs, (h, c, n)

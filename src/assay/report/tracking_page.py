@@ -244,7 +244,8 @@ def _theory(page: Page, summary: StudySummary, tracking: Tracking, theory: Mappi
         "Each cell has what published theorems say about the class (docs/tasks.md has their sources and assumptions), "
         "and below it the number of runs, at all learning rates, that are right on every random test string and on "
         "every probe. Theorems are about every length; tests end at 1,024 tokens. An exclamation mark: no run does "
-        "what is possible, or some run does, up to this length, what is not possible for all lengths.",
+        "what is possible (which may need more layers, width or writes per token than these models have), or some run "
+        "does, up to this length, what is not possible for all lengths.",
         "grid",
     )
 

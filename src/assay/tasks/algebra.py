@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from assay.errors import BadInput
 from assay.tasks.automaton import Machine
 from assay.tasks.minimal import minimal
-from assay.tasks.permutation_groups import LARGEST, GroupFacts, facts
+from assay.tasks.permutation_groups import LARGEST, GroupFacts, facts, order
 from assay.tasks.task import Task
 
 MOST_MOVES = 1 << 18  # of an automaton that is looked at
@@ -196,12 +196,8 @@ def _has_only_loops(successors: NDArray[np.int64]) -> bool:
 
 def _period(letter: NDArray[np.int32]) -> int:
     """The least common multiple of the cycles of one element."""
-    power, period = letter, 1
-    for _ in letter:
-        power = letter[power]
-    for start in np.unique(power):
-        state, cycle = letter[start], 1
-        while state != start:
-            state, cycle = letter[state], cycle + 1
-        period = int(np.lcm(period, cycle))
-    return period
+    power = letter
+    for _ in range(len(letter).bit_length()):
+        power = power[power]
+    in_cycles = np.unique(power)
+    return order(tuple(np.searchsorted(in_cycles, letter[in_cycles]).tolist()))

@@ -16,6 +16,7 @@ from assay.tasks.probes import Probe, powers, rows_of
 from assay.tasks.task import DEAD, Task, on_device
 
 OPERATORS = "+-*"
+COUNTED = 200  # tokens up to which expressions are counted
 DEAD_STATE, START, START_MINUS = 0, 1, 2
 
 
@@ -147,7 +148,8 @@ class BracketArithmetic(Task):
         return [-math.inf, *[math.log(self.n)] * 4]
 
     def log2_inputs(self, length: int) -> float:
-        counts = self._log_counts
+        """Of long inputs a lower bound, the number of those of about `COUNTED` tokens: counting takes long."""
+        counts, length = self._log_counts, min(length, COUNTED + length % 4)
         while len(counts) <= length:
             known = torch.tensor(counts[1 : len(counts) - 3], dtype=torch.float64)
             splits = float((known + known.flip(0)).logsumexp(0))
@@ -155,12 +157,17 @@ class BracketArithmetic(Task):
         return counts[length] / math.log(2)
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
-        """Expressions as deep as possible, to the left or to the right, with one digit that is not 0."""
+        """Expressions as deep as possible, to the left or to the right.
+
+        All digits but one leave the value as it is; or all are equal, and the value depends on how many there are.
+        """
         left, right = [], []
         for depth in powers((longest - 1) // 4):
-            digits = [["0"] * i + ["1"] + ["0"] * (depth - i) for i in sorted({0, depth // 2, depth})]
             for operator in self.operators:
-                for d in digits:
+                neutral, others = ("1", {"0", str(self.n - 1)}) if operator == "*" else ("0", {"1"})
+                places = sorted({0, depth // 2, depth})
+                digits = [neutral * i + d + neutral * (depth - i) for d in sorted(others - {neutral}) for i in places]
+                for d in [*digits, max(others) * (depth + 1)]:
                     left.append("(" * depth + d[0] + "".join(f"{operator}{x})" for x in d[1:]))
                     right.append("".join(f"({x}{operator}" for x in d[:-1]) + d[-1] + ")" * depth)
         named = {"deep to the left": left, "deep to the right": right}

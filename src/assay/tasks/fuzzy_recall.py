@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import cycle
 from typing import Annotated, ClassVar, NamedTuple
 
 import torch
@@ -134,17 +135,25 @@ class FuzzyRecall(Task):
         return (self.key_tokens + self.value_tokens) * math.log2(self.keys)
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
-        """Keys and values that differ from the asked ones in one token alone; the asked pair far away."""
-        near, far, first, other = [], [], self.keys + 1, self.keys + 2
+        """The asked pair right before the query, in the middle or far away, among near-equal ones.
+
+        Their keys lack the last token of the asked one, or differ from it in the first or the last; their values differ
+        in the last.
+        """
+        first, dot = self.keys + 1, len(self.symbols)
         key, value = [1] * self.key_tokens, [first] * self.value_tokens
-        alike = [[*key[:-1], 2], [2, *key[1:]]]
+        alike = [[*key[:-1], 2], [2, *key[1:]], *([key[:-1]] if self.key_tokens > 1 else [])]
+        near, far = list[list[int]](), list[list[int]]()
         for length in sorted({max(trained[0], self.shortest), longest}):
-            others = [token for k in alike for token in (*k, *value[:-1], other)]
-            query = [*key, *value[:-1]]
-            for context in ([*key, *value, *others], [*others, *key, *value]):
-                filler = length - len(context) - len(query)
-                if filler >= 0:
-                    near.append([*[len(self.symbols)] * filler, *context, *query])
-            gap = length - len(key) - len(value) - len(query)
-            far.append([*key, *value, *[len(self.symbols)] * gap, *query])
+            space, others = length - self.shortest, list[list[int]]()
+            for near_key in cycle(alike):
+                pair = [*near_key, *value[:-1], first + 1]
+                if len(pair) > space:
+                    break
+                others.append(pair)
+                space -= len(pair)
+            for place in sorted({0, len(others) // 2, len(others)}):
+                pairs = [*others[:place], [*key, *value], *others[place:], [*key, *value[:-1]]]
+                row = [*[dot] * space, *(token for pair in pairs for token in pair)]
+                (near if place else far).append(row)
         return [Probe("similar keys", rows_of(near)), Probe("far away", rows_of(far))]

@@ -16,9 +16,12 @@ from torch import Tensor
 
 from assay.errors import BadInput
 from assay.rng import Rng, mix
-from assay.tasks.task import IGNORE, PAD, Task, columns, on_device, unpadded
+from assay.tasks.probes import Probe
+from assay.tasks.task import IGNORE, LONGEST, PAD, Task, columns, on_device, unpadded
 
 NO_QUESTION = "."  # in the file of answers
+MOST_BYTES = 1 << 28  # of a file
+MOST_PLACES = 1 << 26  # lines times the words of the longest one, which are held in memory as numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +82,10 @@ class Pairs(Task):
     def log2_inputs(self, length: int) -> float:
         return math.log2(self.lines.counts[length]) if self.fits(length) else -math.inf
 
+    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
+        """None: a probe without questions would count as passed."""
+        return []
+
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
         lines, time = self.lines, inputs.shape[1]
         by_hash, known, targets = (on_device(x, inputs.device) for x in (lines.by_hash, lines.hashes, lines.targets))
@@ -97,16 +104,29 @@ class Pairs(Task):
 
 
 def _read(path: str, suffix: str) -> bytes:
+    file = Path(f"{path}.{suffix}")
     try:
-        return Path(f"{path}.{suffix}").read_bytes()
+        size = file.stat().st_size
+        if not file.is_file():
+            raise BadInput(f"cannot read {file}: not a file")
+        if size > MOST_BYTES:
+            raise BadInput(f"{file} has {size:,} bytes; a file may have {MOST_BYTES:,}")
+        return file.read_bytes()
     except OSError as error:
-        raise BadInput(f"cannot read {path}.{suffix}: {error.strerror}") from None
+        raise BadInput(f"cannot read {file}: {error.strerror}") from None
+
+
+def _words(path: str, suffix: str) -> list[list[str]]:
+    """The words of each line."""
+    try:
+        lines = _read(path, suffix).decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}.{suffix} is not text in UTF-8: see byte {error.start:,}") from None
+    return [line.split() for line in (lines if lines[-1] else lines[:-1])]
 
 
 def _parse(path: str) -> Lines:
-    sources, answers = (
-        [line.split() for line in _read(path, suffix).decode().splitlines()] for suffix in ("src", "tgt")
-    )
+    sources, answers = (_words(path, suffix) for suffix in ("src", "tgt"))
     if len(sources) != len(answers):
         raise BadInput(f"{path}.src has {len(sources)} lines and {path}.tgt has {len(answers)}; make them equal")
     pairs: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -114,6 +134,8 @@ def _parse(path: str) -> Lines:
         if not words or len(named) not in (1, len(words)):
             right = f"{len(words)} answers, or one" if words else "at least one word"
             raise BadInput(f"line {number} of {path}.{'tgt' if words else 'src'} must have {right}, not {len(named)}")
+        if len(words) > LONGEST:
+            raise BadInput(f"line {number} of {path}.src has {len(words):,} words; a line may have {LONGEST:,}")
         full = tuple(named) if len(named) == len(words) else (NO_QUESTION,) * (len(words) - 1) + tuple(named)
         if pairs.setdefault(words, full) != full:
             raise BadInput(f"line {number} of {path}.src occurs in an earlier line with another answer")
@@ -122,7 +144,16 @@ def _parse(path: str) -> Lines:
     ordered = sorted(pairs.items(), key=lambda pair: len(pair[0]))
     symbols = tuple(sorted({word for words in pairs for word in words}))
     names = tuple(sorted({name for named in pairs.values() for name in named} - {NO_QUESTION}))
-    inputs = _table([[symbols.index(word) + 1 for word in words] for words, _ in ordered], PAD)
+    if not names:
+        raise BadInput(f"{path}.tgt has no answers, only full stops")
+    width = len(ordered[-1][0])
+    if len(ordered) * width > MOST_PLACES:
+        raise BadInput(
+            f"{path}.src has {len(ordered):,} different lines of up to {width:,} words, {len(ordered) * width:,} "
+            f"places in all; it may have {MOST_PLACES:,}: leave out the longest lines"
+        )
+    tokens = {word: number for number, word in enumerate(symbols, 1)}
+    inputs = _table([[tokens[word] for word in words] for words, _ in ordered], PAD)
     numbers = {name: number for number, name in enumerate(names)} | {NO_QUESTION: IGNORE}
     targets = _table([[numbers[name] for name in named] for _, named in ordered], IGNORE)
     hashes, by_hash = _hash(inputs).sort()

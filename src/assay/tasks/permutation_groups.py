@@ -1,7 +1,8 @@
-"""Finite groups, as sets of permutations: whether they are commutative, solvable or dihedral."""
+"""Finite groups, as sets of permutations: whether they are commutative, cyclic, solvable or dihedral."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ class GroupFacts(NamedTuple):
 
     order: int
     commutative: bool
+    cyclic: bool
     steps: int | None
     dihedral: bool
 
@@ -25,15 +27,16 @@ class GroupFacts(NamedTuple):
 def facts(group: set[Permutation]) -> GroupFacts:
     """
     >>> facts({(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 2, 1), (2, 1, 0), (1, 0, 2)})
-    GroupFacts(order=6, commutative=False, steps=2, dihedral=True)
+    GroupFacts(order=6, commutative=False, cyclic=False, steps=2, dihedral=True)
     """
     steps, part = 0, group
     while len(part) > 1:
         smaller = derived(part)
         if len(smaller) == len(part):
-            return GroupFacts(len(group), commutative=False, steps=None, dihedral=False)
+            return GroupFacts(len(group), commutative=False, cyclic=False, steps=None, dihedral=False)
         steps, part = steps + 1, smaller
-    return GroupFacts(len(group), steps <= 1, steps, dihedral=steps == 2 and is_dihedral(group))
+    cyclic = steps <= 1 and any(order(element) == len(group) for element in group)
+    return GroupFacts(len(group), steps <= 1, cyclic, steps, dihedral=steps == 2 and is_dihedral(group))
 
 
 def then(first: Permutation, second: Permutation) -> Permutation:
@@ -45,6 +48,21 @@ def inverse(permutation: Permutation) -> Permutation:
     for i, image in enumerate(permutation):
         images[image] = i
     return tuple(images)
+
+
+def order(permutation: Permutation) -> int:
+    """The least common multiple of the lengths of its cycles.
+
+    >>> order((1, 2, 0, 4, 3))
+    6
+    """
+    seen, result = [False] * len(permutation), 1
+    for start in range(len(permutation)):
+        length, place = 0, start
+        while not seen[place]:
+            seen[place], length, place = True, length + 1, permutation[place]
+        result = math.lcm(result, length or 1)
+    return result
 
 
 def generated(generators: Iterable[Permutation], size: int) -> set[Permutation]:
@@ -82,17 +100,15 @@ def derived(group: set[Permutation]) -> set[Permutation]:
 
 
 def is_dihedral(group: set[Permutation]) -> bool:
-    """Whether a group is D_n for some n of at least 3: a cyclic half, and reflections outside that invert it."""
-    half, identity = len(group) // 2, tuple(range(len(next(iter(group)))))
+    """Whether a group is D_n for some n of at least 3: a cyclic half, and reflections outside that invert it.
+
+    In D_n every element of order n generates the same half, and one reflection with it the group: one of each decides.
+    """
+    half = len(group) // 2
     if len(group) < 6 or len(group) % 2:
         return False
-
-    def inverts(reflection: Permutation, rotation: Permutation) -> bool:
-        conjugate = then(then(reflection, rotation), reflection)
-        return conjugate == inverse(rotation) and then(reflection, reflection) == identity
-
-    for rotation in group:
-        cyclic = generated([rotation], len(rotation))
-        if len(cyclic) == half and all(inverts(reflection, rotation) for reflection in group - cyclic):
-            return True
-    return False
+    rotation = next((element for element in group if order(element) == half), None)
+    if rotation is None:
+        return False
+    reflection = next(iter(group - generated([rotation], len(rotation))))
+    return order(reflection) == 2 and then(then(reflection, rotation), reflection) == inverse(rotation)

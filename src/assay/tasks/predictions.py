@@ -16,7 +16,7 @@ from assay.tasks.task import Task
 Answer = Literal["yes", "no", "not unless TC0 = NC1", "open"]
 FINITE = "finite precision, any length, some number of layers"
 LOG = "precision that grows like log(length), any fixed number of layers"
-CAUSAL = "attention to earlier positions only, any number of layers, any length"
+CAUSAL = "attention to strictly earlier positions, any number of layers, any length"
 
 SARROF = "Sarrof et al. 2024, arXiv 2405.17394"
 GRAZZI = "Grazzi et al. 2025, arXiv 2411.12537"
@@ -124,7 +124,10 @@ def _one_signed_step(algebra: Algebra) -> Statement:
     if algebra.group and algebra.groups and algebra.groups[-1].dihedral:
         reason = f"the dihedral group D_{algebra.elements // 2}: two layers are enough"
         return Statement("yes", reason, "finite precision", SIEMS)
-    return Statement("open", "neither parities nor a dihedral group")
+    if algebra.group and algebra.groups and algebra.groups[-1].cyclic:
+        reason = f"the rotations of the dihedral group D_{algebra.elements}: two layers are enough"
+        return Statement("yes", reason, "finite precision", SIEMS)
+    return Statement("open", "neither parities nor a dihedral or cyclic group")
 
 
 def _several_steps(algebra: Algebra) -> Statement:
@@ -133,7 +136,9 @@ def _several_steps(algebra: Algebra) -> Statement:
 
 
 def _rwkv7(algebra: Algebra) -> Statement:
-    return Statement("yes", "such models recognise every regular language", "a fixed number of layers", PENG)
+    # On equal tokens an eigenvalue between -1 and 0 dies out, and then even parity is impossible.
+    assumes = "a fixed number of layers; eigenvalues down to -1, while the published decay and removal end at -0.455"
+    return Statement("yes", "such models recognise every regular language", assumes, PENG)
 
 
 def _permutation_diagonal(algebra: Algebra) -> Statement:
@@ -204,7 +209,7 @@ CLASSES: dict[str, tuple[str, Callable[[Algebra], Statement]]] = {
         "several delta steps per token, beta in (0, 2) (DeltaProduct)",
         _several_steps,
     ),
-    "RWKV-7": ("diagonal plus low rank, with keys of their own for removal (RWKV-7)", _rwkv7),
+    "RWKV-7": ("diagonal plus low rank, with keys of their own for removal (RWKV-7, to eigenvalues of -1)", _rwkv7),
     "PD-SSM": ("permutation times diagonal (PD-SSM)", _permutation_diagonal),
     "Elman": ("non-linear recurrence (Elman network)", _non_linear),
     "softmax, fixed precision": ("softmax Transformer, fixed precision, no positions", _softmax_fixed),

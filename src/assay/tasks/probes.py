@@ -16,7 +16,7 @@ from torch import Tensor
 from assay.rng import Rng
 from assay.tasks.words import Lasso, lassos
 
-VERSION = 1  # raised when the probes of any task change
+VERSION = 2  # raised when the probes of any task change
 MOST_LASSOS = 2_000
 MOST_PAIRS = 20_000  # of access word and loop, that are looked at before the dead ones are left out
 MOST_TOKENS = 1 << 18  # of all lassos of a task

@@ -19,7 +19,9 @@ from assay.tasks.task import IGNORE, Bin, Task, columns, doubling_bins, symbols_
 class Bindings(Task):
     """A key is bound to the value after its first occurrence with one. A later occurrence of it is a query."""
 
-    vocabulary: Annotated[int, Field(ge=4, multiple_of=2, description="number of symbols; half are keys, half values")]
+    vocabulary: Annotated[
+        int, Field(ge=4, le=2**20, multiple_of=2, description="number of symbols; half are keys, half values")
+    ]
     latest: ClassVar[bool] = False  # whether a key's last binding counts, not its first
 
     @property
@@ -102,7 +104,7 @@ class Recall(Bindings):
 
     kind: ClassVar[str] = "recall"
     vocabulary: Annotated[
-        int, Field(ge=4, multiple_of=2, description="number of symbols; half are keys, half values")
+        int, Field(ge=4, le=2**20, multiple_of=2, description="number of symbols; half are keys, half values")
     ] = 512
 
     @property
@@ -148,9 +150,9 @@ class MultiQueryRecall(Bindings):
 
     kind: ClassVar[str] = "multi-query-recall"
     vocabulary: Annotated[
-        int, Field(ge=4, multiple_of=2, description="number of symbols; half are keys, half values")
+        int, Field(ge=4, le=2**20, multiple_of=2, description="number of symbols; half are keys, half values")
     ] = 8192
-    pairs_bound: Annotated[int, Field(ge=1, description="pairs of a key and a value at the start")] = 8
+    pairs_bound: Annotated[int, Field(ge=1, le=25_000, description="pairs of a key and a value at the start")] = 8
     power: Annotated[
         float, Field(gt=0, description="a query comes after a gap of n slots with weight n^(power - 1)")
     ] = 0.01
@@ -220,8 +222,7 @@ class MultiQueryRecall(Bindings):
         return [Probe(name, rows_of(rows)) for name, rows in named.items()]
 
     def bins(self, low: int, high: int) -> tuple[Bin, ...]:
-        longer = (Bin(name=f"Bin{i}", low=high << i, high=high << i) for i in (1, 2, 3))
-        return Bin(name="Bin0", low=low, high=high), *longer
+        return self.doubled_bins(low, high)
 
 
 @cache

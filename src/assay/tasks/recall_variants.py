@@ -64,9 +64,14 @@ class CompositionalRecall(MultiQueryRecall):
     kind: ClassVar[str] = "compositional-recall"
     vocabulary: Annotated[
         int,
-        Field(ge=6, multiple_of=3, description="number of symbols; thirds are first tokens, second ones and values"),
+        Field(
+            ge=6,
+            le=2**20 - 1,
+            multiple_of=3,
+            description="number of symbols; thirds are first tokens, second ones and values",
+        ),
     ] = 8190
-    pairs_bound: Annotated[int, Field(ge=1, description="keys that are bound; a square number")] = 4
+    pairs_bound: Annotated[int, Field(ge=1, le=129**2, description="keys that are bound; a square number")] = 4
     query_tokens: ClassVar[int] = 2
 
     @model_validator(mode="after")
@@ -158,7 +163,7 @@ class NoisyRecall(Recall):
         alone, pair, noise = [], [1, self.keys + 2], self.vocabulary + 1
         for length in sorted({self.lengths(trained[0], longest)[i] for i in (0, -1)}):
             slots = length // 2
-            for place in sorted({0, slots // 2, slots - 1}):
+            for place in sorted({0, slots // 2, slots - 1} if self.share else ()):
                 alone.append([*[noise] * (2 * place), *pair, *[noise] * (2 * (slots - 1 - place)), pair[0]])
         return [*super().probes(trained, longest), Probe("one pair among noise", rows_of(alone))]
 
@@ -176,7 +181,7 @@ class KHop(FreeTask):
     """
 
     kind: ClassVar[str] = "k-hop"
-    alphabet: Annotated[int, Field(ge=1, le=2**20, description="number of symbols")] = 4
+    alphabet: Annotated[int, Field(ge=2, le=2**20, description="number of symbols")] = 4
     k: Annotated[int, Field(ge=1, le=64, description="hops")] = 2
 
     @property
@@ -199,10 +204,18 @@ class KHop(FreeTask):
         return rng.integers(width, self.alphabet).add_(1)
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
-        """Beside lassos and runs: a last symbol that occurred only once before, first, late or in the middle."""
-        drawn = (Rng.seeded(0, "probes").integers(longest, max(1, self.alphabet - 1)) + 1).tolist()
-        rows = []
-        for length in sorted({max(2, trained[1]), longest}):
-            for place in sorted({0, length // 2, length - 2}):
-                rows.append([*drawn[:place], self.alphabet, *drawn[place : length - 2], self.alphabet])
-        return [*super().probes(trained, longest), Probe("one earlier occurrence", rows_of(rows))]
+        """Beside lassos and runs: a last symbol that occurred only once before, first, late or in the middle.
+
+        And hops that are all as far as possible: as many as there are symbols for, beside one that fills the gaps.
+        """
+        drawn = (Rng.seeded(0, "probes").integers(longest, self.alphabet - 1) + 1).tolist()
+        once, far, hops = [], [], min(self.k, self.alphabet - 2)
+        for length in sorted({min(trained[1], longest), longest}):
+            for place in sorted({0, (length - 2) // 2, length - 2} if length > 1 else ()):
+                once.append([*drawn[:place], self.alphabet, *drawn[place : length - 2], self.alphabet])
+            if 0 < hops < (length + 1) // 2:
+                gap, rest = divmod(length - 2 * hops - 1, hops)
+                pairs = ([hop + 1, hop + 2, *[1] * gap] for hop in range(hops, 0, -1))
+                far.append([*[1] * rest, *(token for pair in pairs for token in pair), 2])
+        named = {"one earlier occurrence": once, "far hops": far}
+        return [*super().probes(trained, longest), *(Probe(name, rows_of(rows)) for name, rows in named.items())]

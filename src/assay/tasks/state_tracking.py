@@ -14,7 +14,7 @@ from torch import Tensor
 from assay.rng import Rng
 from assay.tasks.automaton import Machine, Walks
 from assay.tasks.probes import Probe, rows_of
-from assay.tasks.task import DEAD, IGNORE, Bin, FreeTask, Task, columns
+from assay.tasks.task import DEAD, IGNORE, Bin, FreeTask, Task, columns, doubling_bins
 
 
 class FlipFlopLanguage(Task):
@@ -77,16 +77,21 @@ class FlipFlopLanguage(Task):
 
     def bins(self, low: int, high: int) -> tuple[Bin, ...]:
         """Beside Bin0 and longer inputs: the sparse and the dense test of the paper, at the longest training length."""
+        longest = self.lengths(low, high)[-1]
+        bin0, *longer = doubling_bins(low, high)
         return (
-            Bin(name="Bin0", low=low, high=high),
-            Bin(name="Sparse", low=high, high=high, options=(("ignore", 0.98),)),
-            Bin(name="Dense", low=high, high=high, options=(("ignore", 0.1),)),
-            Bin(name="Bin1", low=high + 1, high=2 * high),
+            bin0,
+            Bin(name="Sparse", low=longest, high=longest, options=(("ignore", 0.98),)),
+            Bin(name="Dense", low=longest, high=longest, options=(("ignore", 0.1),)),
+            *longer[:1],
         )
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
-        """One bit, written first, that is asked for at the end alone, behind bits to ignore; or again and again."""
-        once, often, changing = [], [], []
+        """One bit that is asked for at the end alone, behind bits to ignore; or again and again.
+
+        It is written first; or it overwrites the other bit, in the second instruction or in the last but one.
+        """
+        once, often, changing, overwritten = [], [], [], []
         for length in sorted({self.lengths(trained[0], longest)[i] for i in (0, -1)}):
             between = length // 2 - 2
             for bit in (4, 5):
@@ -94,7 +99,15 @@ class FlipFlopLanguage(Task):
                 once += [[1, bit, *[3, ignored] * between, *ask] for ignored in (4, 5)]
                 often.append([1, bit, *ask * (between + 1)])
                 changing.append([1, bit, *[1, 9 - bit, 1, bit] * (between // 2), *ask * (1 + between % 2)])
-        named = {"one late question": once, "questions alone": often, "writes alone": changing}
+                if between:
+                    old, new, ignored = [1, 9 - bit], [1, bit], [3, 9 - bit] * (between - 1)
+                    overwritten += [[*old, *new, *ignored, *ask], [*old, *ignored, *new, *ask]]
+        named = {
+            "one late question": once,
+            "questions alone": often,
+            "writes alone": changing,
+            "overwritten": overwritten,
+        }
         return [Probe(name, rows_of(rows)) for name, rows in named.items()]
 
 
@@ -189,6 +202,11 @@ class Tomita(FreeTask):
         stays = (self.machine.moves == torch.arange(len(self.machine.moves))[:, None]).all(1)
         return Walks(self.machine, ~(stays & (self.machine.outputs == 0)))
 
+    @cached_property
+    def strings_by_answer(self) -> tuple[Walks, Walks]:
+        """All strings that are not in the language, and all that are."""
+        return Walks(self.machine, self.machine.outputs == 0), Walks(self.machine, self.machine.outputs == 1)
+
     def answer(self, inputs: Int[Tensor, "rows time"]) -> Int[Tensor, "rows time"]:
         return self.machine.answer(inputs)
 
@@ -202,7 +220,12 @@ class Tomita(FreeTask):
 
     def log2_inputs(self, length: int) -> float:
         edits = sum(math.comb(length, flips) for flips in range(MOST_FLIPS + 1))
-        return max(self.beginnings.log2_count(length), math.log2(edits))
+        drawn = max(self.beginnings.log2_count(length), math.log2(edits))
+        if self.questions == "everywhere":
+            return drawn
+        # 1* has a single word of each length, (10)* one of every other length.
+        counts = ([walks.log2_count(n) for n in (length, length + 1)] for walks in self.strings_by_answer)
+        return min(drawn, *(here if here >= 0 else beside for here, beside in counts))
 
 
 class Majority(FreeTask):

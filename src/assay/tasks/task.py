@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int, Shaped
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor
 
 from assay.description import Description
@@ -81,6 +81,11 @@ class Shape(NamedTuple):
     answers: int
 
 
+def _as_pairs(options: Any) -> Any:
+    """An object's names and values; other values are returned unchanged."""
+    return tuple(options.items()) if isinstance(options, dict) else options
+
+
 class Bin(Description):
     """A named range of input lengths, both ends included.
 
@@ -92,7 +97,7 @@ class Bin(Description):
     name: str
     low: Length
     high: Length
-    options: tuple[tuple[str, bool | int | float | str], ...] = ()
+    options: Annotated[tuple[tuple[str, bool | int | float | str], ...], BeforeValidator(_as_pairs)] = ()
 
     @model_validator(mode="after")
     def _in_order(self) -> Bin:
@@ -101,11 +106,9 @@ class Bin(Description):
         return self
 
 
-def doubling_bins(low: int, high: int, longest: int | None = None) -> tuple[Bin, ...]:
+def doubling_bins(low: int, high: int, longest: int = LONGEST) -> tuple[Bin, ...]:
     """Bin0 from low to high and three bins of ever longer inputs; none is longer than `longest`."""
-    ends = [high, 2 * high, 4 * high, max(8 * high, 1024)]
-    if longest is not None:
-        ends = [min(end, longest) for end in ends]
+    ends = [min(end, longest, LONGEST) for end in (high, 2 * high, 4 * high, max(8 * high, 1024))]
     starts = [low, high + 1, 2 * high + 1, 4 * high + 1]
     ranges = enumerate(zip(starts, ends, strict=True))
     return tuple(Bin(name=f"Bin{i}", low=start, high=end) for i, (start, end) in ranges if start <= end)
@@ -224,8 +227,15 @@ class Task(Description, ABC):
             fitting = [length for length in range(max(low, 1), high + 1) if self.fits(length)]
             self.known_lengths[low, high] = fitting
         if not self.known_lengths[low, high]:
-            raise BadInput(f"{self.kind} has no input of length {low} to {high}")
+            span = f"{low} to {high}" if low < high else str(low)
+            raise BadInput(f"{self.kind} has no input of length {span}{self._nearest_lengths(low, high)}")
         return list(self.known_lengths[low, high])
+
+    def _nearest_lengths(self, low: int, high: int) -> str:
+        """The next shorter and the next longer length with inputs, in words; empty where there is none nearby."""
+        around = range(min(low, LONGEST + 1) - 1, 0, -1), range(high + 1, min(2 * high + 1024, LONGEST) + 1)
+        nearest = [str(length) for lengths in around if (length := next(filter(self.fits, lengths), None))]
+        return f"; the nearest {'are' if nearest[1:] else 'is'} {' and '.join(nearest)}" if nearest else ""
 
     @cached_property
     def known_lengths(self) -> dict[tuple[int, int], list[int]]:
@@ -235,6 +245,15 @@ class Task(Description, ABC):
     def bins(self, low: int, high: int) -> tuple[Bin, ...]:
         """The test bins for training on lengths low to high: Bin0 has these lengths, the others longer ones."""
         return doubling_bins(low, high)
+
+    def doubled_bins(self, low: int, high: int) -> tuple[Bin, ...]:
+        """Bin0 from low to high, and bins of one length: 2, 4 and 8 times high, or the next shorter one with inputs."""
+        bins = [Bin(name="Bin0", low=low, high=high)]
+        for i in (1, 2, 3):
+            shorter = range(min(high << i, LONGEST), bins[-1].high, -1)
+            if length := next(filter(self.fits, shorter), None):
+                bins.append(Bin(name=f"Bin{i}", low=length, high=length))
+        return tuple(bins)
 
     def in_bin(self, bin_: Bin) -> Task:
         """The task with the options of a bin, by which the bin's inputs are drawn."""

@@ -166,6 +166,14 @@ class BucketSort(LetterTransduction):
     def transform(self, string: Int[Tensor, "rows time"], size: Int[Tensor, "rows 1"]) -> Result:
         return Result(string.where(string > 0, self.alphabet + 1).sort(dim=1).values - 1, size)
 
+    def extreme_strings(self, trained: tuple[int, int], longest: int) -> list[list[int]]:
+        """Also strings in ascending and in descending order, with all symbols there is space for."""
+        strings = super().extreme_strings(trained, longest)
+        for size in sorted({len(x) for x in strings}):
+            ascending = sorted(i % self.alphabet + 1 for i in range(size))
+            strings += [ascending, ascending[::-1]]
+        return list(map(list, dict.fromkeys(map(tuple, strings))))
+
 
 class SelectiveCopying(Transduction):
     """Symbols at random places among dots; the answers are the symbols without the dots (Gu and Dao 2023).
@@ -220,8 +228,7 @@ class SelectiveCopying(Transduction):
         return self.tokens * math.log2(self.alphabet) + math.log2(places)
 
     def bins(self, low: int, high: int) -> tuple[Bin, ...]:
-        longer = (Bin(name=f"Bin{i}", low=high << i, high=high << i) for i in (1, 2, 3))
-        return Bin(name="Bin0", low=low, high=high), *longer
+        return self.doubled_bins(low, high)
 
     def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
         """All symbols at the start, at the end, or as far apart as possible; different ones, and all alike but one."""

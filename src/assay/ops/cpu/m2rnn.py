@@ -125,7 +125,7 @@ def _backward(start, stop, scratch, q, k, v, f, W_T, W, starts, do, dq, dk, dv, 
             store(dW_b, i, zero(dW_b))
         for part in range(starts.shape[1] - 1, -1, -1):
             begin, end = part * steps, min(T, (part + 1) * steps)
-            copy(starts[block, part], states)
+            copy(starts[block, part], take(states, 0, K * V))
             for t in range(begin, end):
                 gather(k, first, count, head, t, k_t)
                 gather(v, first, count, head, t, v_t)
