@@ -410,9 +410,10 @@ def _range(length: Any) -> tuple[int, int]:
     ((5, 5), (2, 7))
     """
     ends = (length, length) if isinstance(length, Integral) else tuple(length) if isinstance(length, Sequence) else ()
-    if len(ends) != 2 or not all(isinstance(end, Integral) and 1 <= int(end) <= LONGEST for end in ends):
-        raise BadInput(f"length = {length!r} is not valid: a length or two, from 1 to {LONGEST:,}")
-    return int(ends[0]), int(ends[1])
+    low, high = map(int, ends) if len(ends) == 2 and all(isinstance(end, Integral) for end in ends) else (0, 0)
+    if not 1 <= low <= high <= LONGEST:
+        raise BadInput(f"length = {length!r} is not valid: a length or two, shortest first, from 1 to {LONGEST:,}")
+    return low, high
 
 
 def _joined(words: Sequence[str]) -> str:
