@@ -125,7 +125,7 @@ FINDINGS = [
     ),
     Finding(
         name="bounded Dyck by attention",
-        says="A two-layer Transformer learns it, and a one-layer one of the same width does not.",
+        says="A two-layer Transformer learns these Dyck words, and a one-layer one of the same width does not.",
         source=HERE,
         asked_here=True,
         expects=expect("learns", (TWO,), DYCK) + expect("fails", (ONE,), DYCK),
