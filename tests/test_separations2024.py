@@ -141,9 +141,9 @@ def test_states_are_tried_at_the_rate_that_trials_chose():
 
 def test_half_of_the_held_out_strings_of_a_decision_have_either_answer():
     """Of strings of few bits, too few are equal for a split to hold out."""
-    asked = {(block.task, n, *sorted(block.task_options.items())) for _, block in blocks() for n in block.lengths
-             if block.task in (EQUAL, ONE_OFF, DISJOINT, DYCK, NEAREST)}  # fmt: skip
-    for task, n, *options in sorted(asked):
+    decisions = [block for _, block in blocks() if block.task in (EQUAL, ONE_OFF, DISJOINT, DYCK, NEAREST)]
+    asked = {(block.task, n, tuple(sorted(block.task_options.items()))) for block in decisions for n in block.lengths}
+    for task, n, options in sorted(asked):
         (run,) = Block(task, (n,), "lstm", 1, (8,), (1e-3,), 1, 1, task_options=dict(options)).runs()
         low, high = training_lengths(run.task, n, SHORTEST.get(task, 10))
         bin_ = Bin(name="Bin1" if low < high else "Bin0", low=high, high=high)
