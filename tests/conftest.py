@@ -20,6 +20,7 @@ if torch.cuda.is_available():
 else:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 PACKAGES = ("lab", "models", "rng", "tasks", "theory")  # operators check shapes themselves
+shapes.check_what_states_shapes()
 install_import_hook([f"assay.{name}" for name in PACKAGES], f"{shapes.__name__}.check_shapes")
 
 

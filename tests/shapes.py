@@ -1,19 +1,65 @@
-"""Checks the shapes that signatures state with jaxtyping, and leaves all other annotations to mypy."""
+"""Checks the shapes that signatures state with jaxtyping, and leaves all other annotations to mypy.
+
+jaxtyping's import hook wraps every function of a module, and its wrapper takes longer than most of them. So functions
+that state no shape stay as they are, and a call with the same objects, numbers and shapes as an earlier one is not
+checked again: tests would take two thirds longer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Hashable
+from functools import wraps
 from typing import Any
 
+import jaxtyping
 from beartype import beartype
+from torch import Tensor
 
 SHAPES = ("Bool[", "Float[", "Int[", "Shaped[")
+PLAIN = (bool, int, float, str, type(None))
+Function = Callable[..., Any]
 
 
-def check_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
+def stated(function: Any) -> dict[str, Any]:
+    """The annotations of a function that state a shape."""
+    hints = function.__annotations__ if inspect.isfunction(function) else {}
+    return {name: hint for name, hint in hints.items() if any(s in str(hint) for s in SHAPES)}
+
+
+def check_shapes(function: Function) -> Function:
     """The type checker of jaxtyping's import hook (`conftest.py`)."""
-    stated = {name: hint for name, hint in function.__annotations__.items() if any(s in str(hint) for s in SHAPES)}
-    if not stated:
-        return function
-    function.__annotations__ = stated
+    function.__annotations__ = stated(function)
     return beartype(function)
+
+
+def check_what_states_shapes() -> None:
+    """Let jaxtyping's import hook wrap only functions that state shapes."""
+    jaxtyped = jaxtyping.jaxtyped
+
+    def decorator(*, typechecker: Any) -> Callable[[Any], Any]:
+        checker = jaxtyped(typechecker=typechecker)
+        return lambda decorated: _checked(decorated, checker) if stated(decorated) else decorated
+
+    jaxtyping.jaxtyped = decorator  # type: ignore[assignment]
+
+
+def _checked(function: Function, jaxtyped: Callable[[Function], Function]) -> Function:
+    checking, seen = jaxtyped(function), set[Hashable]()
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        key = (*map(_kind, args), *((name, _kind(value)) for name, value in options.items()))
+        if key in seen:
+            return function(*args, **options)
+        result = checking(*args, **options)
+        seen.add(key)
+        return result
+
+    return call
+
+
+def _kind(value: Any) -> Hashable:
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype
+    return (type(value), value) if isinstance(value, PLAIN) else id(value)

@@ -70,7 +70,7 @@ def test_equal_budgets():
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if study_named(name).comparisons])
 def test_the_committed_page_is_that_of_the_shipped_records(name: str, tmp_path: Path, undrawn: None):
-    write_page(StudyRecords(study_named(name), RESULTS, shipped(name)), tmp_path)
+    write_page(StudyRecords(study_named(name), RESULTS / f"{name}.jsonl.xz", shipped(name)), tmp_path)
     texts = [path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".csv", ".tex")]
     assert "index.md" in texts
     differ = [text for text in texts if (tmp_path / text).read_text() != (PAGES / name / text).read_text()]
