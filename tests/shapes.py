@@ -1,8 +1,8 @@
 """Checks the shapes that signatures state with jaxtyping, and leaves all other annotations to mypy.
 
-jaxtyping's import hook wraps every function of a module, and its wrapper takes longer than most of them. So functions
+jaxtyping's import hook wraps every function of a module, and its wrapper takes longer than many of them. So functions
 that state no shape stay as they are, and a call with the same objects, numbers and shapes as an earlier one is not
-checked again: tests would take two thirds longer.
+checked again, since training makes thousands of those.
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ def test_training_asks_for_nearly_every_position_of_a_lookup_often_enough():
     for name, block in blocks():
         for high in block.lengths if block.task == LOOKUP else ():
             low, late = min(block.shortest, high), int(0.95 * high)
-            asked = sum(1 / k for k in range(max(low, late), high + 1)) / (high - low + 1)
-            assert block.steps * BATCH * asked > 100, (name, high)
+            share = sum(1 / k for k in range(max(low, late), high + 1)) / (high - low + 1)
+            assert block.steps * BATCH * share > 100, (name, high)
 
 
 @pytest.mark.parametrize(("task", "length"), [("bounded-dyck", 50), ("bounded-dyck", 100), ("equality-random", 81)])
@@ -142,8 +142,8 @@ def test_states_are_tried_at_the_rate_that_trials_chose():
 def test_half_of_the_held_out_strings_of_a_decision_have_either_answer():
     """Of strings of few bits, too few are equal for a split to hold out."""
     decisions = [block for _, block in blocks() if block.task in (EQUAL, ONE_OFF, DISJOINT, DYCK, NEAREST)]
-    asked = {(block.task, n, tuple(sorted(block.task_options.items()))) for block in decisions for n in block.lengths}
-    for task, n, options in sorted(asked):
+    tasks = {(block.task, n, tuple(sorted(block.task_options.items()))) for block in decisions for n in block.lengths}
+    for task, n, options in sorted(tasks):
         (run,) = Block(task, (n,), "lstm", 1, (8,), (1e-3,), 1, 1, task_options=dict(options)).runs()
         low, high = training_lengths(run.task, n, SHORTEST.get(task, 10))
         bin_ = Bin(name="Bin1" if low < high else "Bin0", low=high, high=high)

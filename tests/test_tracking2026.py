@@ -68,8 +68,8 @@ def test_the_published_table_says_how_many_questions_the_sparse_bin_has(study: S
     (sparse,) = (bin_ for bin_ in run.testing.bins if bin_.name == "Sparse")
     rows = held_out(run.task, sparse, run.training.lengths, run.testing.rows, "test", torch.device("cpu"))
     (table,) = (table for table in TRACKING.published if table.measure == "error")
-    (said,) = re.findall(r"some ([\d,]+) questions", table.protocol)
-    assert int(said.replace(",", "")) == pytest.approx(int((rows.batch.targets != IGNORE).sum()), rel=0.02)
+    (number,) = re.findall(r"some ([\d,]+) questions", table.protocol)
+    assert int(number.replace(",", "")) == pytest.approx(int((rows.batch.targets != IGNORE).sum()), rel=0.02)
 
 
 def test_classes_are_those_of_theory():

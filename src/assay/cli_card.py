@@ -71,16 +71,16 @@ def card(
             _print_examination(out_console, making)
         records = _carry_out(making, as_json)
         with status.status("drawing"):
-            made = making.card(records)
-            folder = out or Path("cards") / made.subject.title.replace(":", "-")
-            files = made.save(folder)
+            finished_card = making.card(records)
+            folder = out or Path("cards") / finished_card.subject.title.replace(":", "-")
+            files = finished_card.save(folder)
     if as_json:
-        print_json(plain(made))
+        print_json(plain(finished_card))
     else:
-        for line in (headline(made), *sentences(made)):
+        for line in (headline(finished_card), *sentences(finished_card)):
             out_console.print(line, markup=False)
         out_console.print(f"wrote {len(files)} files; open {folder / 'index.html'}", markup=False)
-    if made.failures:
+    if finished_card.failures:
         raise typer.Exit(1)
 
 

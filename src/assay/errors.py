@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+USER_CODE_ERRORS = (Exception, SystemExit)  # what a user's module may raise when it is imported, built or called
+
 
 class BadInput(ValueError):
     """A mistake of the user: the message is one line that says what is wrong and what would be right."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.errors import BadInput, suggestion
+from assay.errors import USER_CODE_ERRORS, BadInput, suggestion
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def import_path(path: str) -> Any:
         raise BadInput(f"'{path}' is not valid: write the module, not its file, as {name}:{attribute or 'Name'}")
     try:
         imported = importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # a user's file may do anything when it is imported
+    except USER_CODE_ERRORS as error:  # a user's file may do anything when it is imported
         raise BadInput(f"cannot import '{module}' for '{path}': {type(error).__name__}: {error}") from None
     try:
         return operator.attrgetter(attribute)(imported)

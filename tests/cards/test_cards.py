@@ -306,13 +306,13 @@ def proved_right(record: Record) -> Record:
 
 def test_what_was_not_tested_like_the_references_is_said(tiny: Path):
     """Shorter inputs are named wherever a verdict stands; a run that failed is no failure to learn."""
-    made, name = assay.card(f"{HERE}:ShortTable", against=["elman"], device="cpu", jobs=1), f"{HERE}:ShortTable"
-    records = [proved_right(record) for record in made.records[name]]
+    card, name = assay.card(f"{HERE}:ShortTable", against=["elman"], device="cpu", jobs=1), f"{HERE}:ShortTable"
+    records = [proved_right(record) for record in card.records[name]]
     broken = [
         r.model_copy(update={"verdict": "failed", "error": "OSError: no luck"}) if r.task == "s3" else r
         for r in records
     ]
-    card = dataclasses.replace(made, records={name: broken})
+    card = dataclasses.replace(card, records={name: broken})
     notes = "(1 of these tested on shorter inputs than the references, 1 without a result)"
     assert headline(card) == f"ShortTable solves 2 of 3 tasks, probes included, in at least one of 1 seeds {notes}."
     assert "S_3 has no result: 2 of 2 runs failed, the first with OSError: no luck." in sentences(card)
@@ -326,9 +326,9 @@ def test_what_was_not_tested_like_the_references_is_said(tiny: Path):
 
 
 def test_verdicts_do_not_say_more_than_the_numbers(tiny: Path):
-    made = assay.card("elman", against=[], device="cpu", jobs=1, layers=2)
-    assert made.subject.description == "a model of Assay, with 2 layers of width 8; with the options layers=2"
-    (parity,) = [entry for entry in made.own if entry.question.task == "parity"]
+    card = assay.card("elman", against=[], device="cpu", jobs=1, layers=2)
+    assert card.subject.description == "a model of Assay, with 2 layers of width 8; with the options layers=2"
+    (parity,) = [entry for entry in card.own if entry.question.task == "parity"]
     nearly = [
         r.model_copy(
             update={
@@ -338,10 +338,10 @@ def test_verdicts_do_not_say_more_than_the_numbers(tiny: Path):
         )
         for r in parity.cell.records
     ]
-    text = sentence(made, Entry("elman", parity.question, Cell("parity", "elman", "", tuple(nearly))))
+    text = sentence(card, Entry("elman", parity.question, Cell("parity", "elman", "", tuple(nearly))))
     assert "99.9 % of the sequences of training length are right, and in no seed all of them" in text
     diverged = tuple(r.model_copy(update={"verdict": "diverged", "scores": ()}) for r in nearly)
-    text = sentence(made, Entry("elman", parity.question, Cell("parity", "elman", "", diverged)))
+    text = sentence(card, Entry("elman", parity.question, Cell("parity", "elman", "", diverged)))
     assert text == "Elman network diverges on parity in 1 of 1 seeds."
 
 

@@ -190,8 +190,8 @@ def test_a_count_of_letters_that_was_learned_by_heart():
 def test_a_bit_that_is_written_once_and_never_overwritten():
     """All other probes of flip-flop ask for the bit that was written first."""
     spec = spec_of("flip-flop-language")
-    found = found_by(spec, lambda inputs: (inputs[:, 1:2] - 4).expand_as(inputs))
-    assert wrong(found) == {"overwritten"}
+    results = found_by(spec, lambda inputs: (inputs[:, 1:2] - 4).expand_as(inputs))
+    assert wrong(results) == {"overwritten"}
 
 
 def test_a_write_that_is_lost_among_bits_to_ignore():
@@ -214,8 +214,8 @@ def test_hops_of_which_only_one_may_be_far():
         place = columns(inputs).expand_as(inputs)
         first, second = hop, hop.gather(1, hop)
         both_far = (place - first > 60) & (first - second > 60)
-        found = (first > 0) & (second > 0) & ~both_far
-        return torch.where(found, inputs.gather(1, second) - 1, 4)
+        is_right = (first > 0) & (second > 0) & ~both_far
+        return torch.where(is_right, inputs.gather(1, second) - 1, 4)
 
     assert wrong(found_by(spec, answer)) == {"far hops"}
 

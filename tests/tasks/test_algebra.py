@@ -87,9 +87,9 @@ def test_circuit_classes():
 
 def test_large_groups_take_no_longer_than_small_ones():
     """512 symbols with 512 states: their cycles are followed once."""
-    found = algebra("cyclic", n=512)
-    assert found.groups[0].cyclic
-    assert (found.periods["1"], found.periods["2"], found.periods["384"]) == (512, 256, 4)
+    facts = algebra("cyclic", n=512)
+    assert facts.groups[0].cyclic
+    assert (facts.periods["1"], facts.periods["2"], facts.periods["384"]) == (512, 256, 4)
 
 
 def test_what_a_symbol_counts():

@@ -84,8 +84,8 @@ def needed_share(spec: Mapping[str, Any]) -> float:
 def solves(record: Record, share: float | None = None) -> bool:
     """Whether at least this share of the sequences, or `needed_share`, is right in each test bin within the training
     lengths."""
-    found, least = scores_within(record), needed_share(record.spec) if share is None else share
-    return bool(found) and all(score.sequences >= least for score in found)
+    scores, least = scores_within(record), needed_share(record.spec) if share is None else share
+    return bool(scores) and all(score.sequences >= least for score in scores)
 
 
 def accuracy(record: Record) -> float:

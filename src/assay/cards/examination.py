@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from assay.cards.subject import Subject
-from assay.errors import BadInput, in_one_line
+from assay.errors import USER_CODE_ERRORS, BadInput, in_one_line
 from assay.lab.evaluate import logits_of
 from assay.lab.integrity import Examiner, is_built_in, relative_change, require_device
 from assay.lab.stacking import build_module, member_losses, trainable
@@ -26,7 +26,6 @@ from assay.studies.card import ROWS, Question, Scale
 
 Outcome = Literal["passed", "failed", "unknown"]
 UNSTABLE = 1e-3  # a relative difference between float32 and float64 that is worth a warning
-BROKEN = (Exception, SystemExit)  # what the code of a user may raise
 FEWEST_BINS = 2  # validation uses inputs that are somewhat longer than those of training
 
 
@@ -97,7 +96,7 @@ def _readable(
     spec, call = specs[0], _call(specs[0], subject)
     try:
         module = build_module(spec, device)
-    except BROKEN as error:
+    except USER_CODE_ERRORS as error:
         raise Fault(f"{call} cannot be built: {in_one_line(error)}") from None
     if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
         raise Fault(f"{call} has parameters without a size (nn.Lazy...): make them when it is built")
@@ -112,7 +111,7 @@ def _readable(
         try:
             examiner.read(length)
             break
-        except BROKEN as error:
+        except USER_CODE_ERRORS as error:
             remark = remark or f"{call} cannot read {length:,} tokens: {in_one_line(error)}"
             if len(bins) <= FEWEST_BINS:
                 raise Fault(remark) from None
@@ -140,7 +139,7 @@ def _train_once(examiner: Examiner, call: str) -> None:
         examiner.check_shape(logits, inputs)
     except BadInput as error:
         raise Fault(str(error)) from None
-    except BROKEN as error:
+    except USER_CODE_ERRORS as error:
         raise Fault(f"{call} {shape} raises {in_one_line(error)}") from None
     places = {logits.device, *(x.device for x in (*module.parameters(), *module.buffers()))}
     moved = next((place for place in places if place.type != device.type), None)
@@ -150,7 +149,7 @@ def _train_once(examiner: Examiner, call: str) -> None:
         raise Fault(f"{call} {shape} gives NaN before the first step")
     try:
         member_losses(logits[None], spec.task.solve(inputs)[None]).sum().backward()
-    except BROKEN as error:
+    except USER_CODE_ERRORS as error:
         raise Fault(f"{call} {shape} raises in backward: {in_one_line(error)}") from None
     gradients = [x.grad for x in trainable(module).values() if x.grad is not None]
     if not gradients:

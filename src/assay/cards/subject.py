@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.analysis.titles import row_title
-from assay.errors import BadInput, in_one_line
+from assay.errors import USER_CODE_ERRORS, BadInput, in_one_line
 from assay.models import MODELS, named_model
 from assay.models.foreign import ForeignMixer, InSkeleton, accepts, output_of, width_argument
 from assay.models.registry import PREFIXES
@@ -51,8 +51,8 @@ def subject_of(model: str | Callable[..., nn.Module] | Architecture, scale: Scal
     subject = _subject(model, scale, options)
     if not options:
         return subject
-    given = ", ".join(f"{name}={value}" for name, value in options.items())
-    return replace(subject, description=f"{subject.description}; with the options {given}")
+    chosen_options = ", ".join(f"{name}={value}" for name, value in options.items())
+    return replace(subject, description=f"{subject.description}; with the options {chosen_options}")
 
 
 def _subject(model: str | Callable[..., nn.Module] | Architecture, scale: Scale, options: dict[str, Any]) -> Subject:
@@ -161,7 +161,7 @@ def _built(call: str, build: Callable[[], Any]) -> nn.Module:
         module = build()
     except BadInput as error:
         raise CallError(str(error), was_built=False) from None
-    except (Exception, SystemExit) as error:  # the user's code may do anything
+    except USER_CODE_ERRORS as error:  # the user's code may do anything
         raise CallError(f"{call} raises {in_one_line(error)}", was_built=False) from None
     if not isinstance(module, nn.Module):
         raise CallError(f"{call} gives a {type(module).__name__}, not a torch.nn.Module", was_built=False)
@@ -174,7 +174,7 @@ def _require_shape(call: str, module: nn.Module, x: Tensor, kind: str, expected:
     try:
         with torch.no_grad():
             output = output_of(module(x))
-    except (Exception, SystemExit) as error:
+    except USER_CODE_ERRORS as error:
         raise CallError(f"{call} {inputs} raises {in_one_line(error)}", was_built=True) from None
     given = f"{output.dtype} of shape {list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
     if not isinstance(output, Tensor) or list(output.shape) != expected or not output.is_floating_point():

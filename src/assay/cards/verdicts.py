@@ -34,8 +34,8 @@ def sentences(card: Card) -> list[str]:
     """One verdict for each task, and one for each task without a result."""
     written = [sentence(card, entry) for entry in card.own]
     for task, reason in card.without_result.items():
-        said = "is left out" if task in card.examination.left_out else "has no result"
-        written.append(f"{card.titles[task]} {said}: {reason}.")
+        outcome = "is left out" if task in card.examination.left_out else "has no result"
+        written.append(f"{card.titles[task]} {outcome}: {reason}.")
     return written
 
 

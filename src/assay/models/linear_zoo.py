@@ -7,7 +7,7 @@ both is the shared skeleton: pre-norm, and a feed-forward part.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from assay.models.gated_delta import ChannelDelta, GatedDelta
 from assay.models.gated_linear import GatedLinearAttention, Hgrn2
@@ -39,8 +39,7 @@ def gated_delta_net(
     convention: Convention = "paper",
 ) -> Stack:
     """The delta rule with one decay per head and token; with `beta` = 2, transitions can be reflections."""
-    switches: dict[str, Any] = {"convolution": convolution, "unit": unit, "output": output, "decays": decays}
-    mixer = GatedDelta(heads=heads, beta=beta, **switches)
+    mixer = GatedDelta(heads=heads, beta=beta, convolution=convolution, unit=unit, output=output, decays=decays)
     return Stack(name="gated-delta-net", mixers=in_layers(mixer, layers), width=width, ff=ff, norm=norm)
 
 
@@ -60,8 +59,9 @@ def gated_delta_product(
     convention: Convention = "paper",
 ) -> Stack:
     """`steps` delta steps per token, after one decay per head."""
-    switches: dict[str, Any] = {"convolution": convolution, "unit": unit, "output": output, "decays": decays}
-    mixer = GatedDelta(heads=heads, beta=beta, steps=steps, **switches)
+    mixer = GatedDelta(
+        heads=heads, beta=beta, steps=steps, convolution=convolution, unit=unit, output=output, decays=decays
+    )
     return Stack(name="gated-delta-product", mixers=in_layers(mixer, layers), width=width, ff=ff, norm=norm)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import BadInput, in_one_line, suggestion
+from assay.errors import USER_CODE_ERRORS, BadInput, in_one_line, suggestion
 from assay.registry import Entry
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def study_named(name: str) -> Study:
         module = importlib.import_module(f"assay.studies.{path.stem}") if name in STUDIES else _load(path)
     except BadInput as error:
         raise BadInput(f"{path.name}: {error}") from None
-    except (Exception, SystemExit) as error:
+    except USER_CODE_ERRORS as error:
         raise BadInput(f"{path.name} does not run: {type(error).__name__}: {error}") from None
     where, runs = path.name, getattr(module, "RUNS", None)
     pieces = _named_runs(module, "PIECES", where)
