@@ -8,10 +8,13 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from assay.ops.cpu import jit
 
 from .cases import CASES, KERNELS, installed
 
@@ -40,7 +43,7 @@ if child:
 
 
 def python(program: str, cache: Path) -> str:
-    env = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+    env = os.environ | {"NUMBA_CACHE_DIR": str(cache), "NUMBA_OPT": "1"}  # compiled sooner
     done = subprocess.run(
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False, timeout=120
     )
@@ -54,8 +57,19 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_kernel_is_compiled_once_on_a_machine(cache: Path):
-    assert python(RUN + COUNT, cache) == "0 1"
-    assert python(RUN + COUNT, cache) == "1 0"
+    """Also by processes that need it at the same time: one waits for the other."""
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(lambda _: python(RUN + COUNT, cache), range(2))) == ["0 1", "1 0"]
+
+
+def test_a_process_that_never_ends_its_turn_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jit, "PATIENCE", 0.1)
+    entered = []
+    with jit._locked(tmp_path / "lock"), jit._locked(tmp_path / "lock"):
+        entered.append(1)
+    with jit._locked(tmp_path / "no-folder" / "lock"):
+        entered.append(2)
+    assert entered == [1, 2]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

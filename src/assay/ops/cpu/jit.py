@@ -10,9 +10,16 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
+try:
+    import fcntl
+except ImportError:  # only Unix has it
+    fcntl = None  # type: ignore[assignment]
 import numba
 import torch
 from torch import Tensor
@@ -32,6 +39,7 @@ if DEBUG:  # compiled with checks, and kept apart from kernels without them
 INLINE = {"forceinline": True}
 inline = numba.njit(fastmath=FASTMATH, error_model="numpy", **INLINE)
 
+PATIENCE = 60.0  # seconds to wait for another process that compiles the same kernel
 _setting_folder = threading.Lock()
 
 
@@ -41,13 +49,49 @@ def kernel(function: Callable[..., None]) -> Callable[..., None]:
     with _setting_folder:  # the setting is global, and threads may import two kernels at once
         before = numba.config.CACHE_DIR
         try:
-            numba.config.CACHE_DIR = str(_cache_folder())
+            folder = _cache_folder()
+            numba.config.CACHE_DIR = str(folder)
             compiled.enable_caching()
+            _compile_in_turn(compiled, folder / f"{function.__module__}.{function.__name__}.lock")
         except (RuntimeError, OSError):  # no folder can be written: each process compiles the kernel, to the same code
             pass
         finally:
             numba.config.CACHE_DIR = before
     return compiled
+
+
+def _compile_in_turn(compiled: Any, lock: Path) -> None:
+    """Processes that need a kernel at the same time wait for the first, and load what it has compiled.
+
+    They do not wait forever: the first may have been stopped, and the file system may not know locks.
+    """
+    compile_or_load = compiled.compile
+
+    def in_turn(signature: Any) -> Any:
+        with _locked(lock):
+            return compile_or_load(signature)
+
+    compiled.compile = in_turn
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock, which ends with the process at the latest; without one if it cannot be had in time."""
+    with ExitStack() as opened:
+        with suppress(OSError):
+            file, deadline = opened.enter_context(path.open("a")), time.monotonic() + PATIENCE
+            while fcntl is not None and not _lock(file) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        yield
+
+
+def _lock(file: IO[str]) -> bool:
+    """Lock a file, unless another process holds it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @functools.cache
