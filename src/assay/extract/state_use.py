@@ -28,7 +28,7 @@ WORK, NUMBERS = 2e11, 1 << 28  # at most so many multiplications for all states,
 DECODED = 8  # positions
 WIDE, COMPONENTS, HIDDEN = 2048, 512, 256
 STEPS, BATCH, EVERY = 400, 512, 20
-RATE, SLOWER, DECAY = 2e-2, 3e-3, 1e-1  # rates fall to 0 in a straight line; the slower one is that of the relus
+RATE, SLOWER, DECAY = 2e-2, 3e-3, 1e-1  # rates fall to 0 in a straight line; large states need the slower one
 CHUNK = 1 << 21  # numbers of the states of one pass
 
 
@@ -143,7 +143,9 @@ def decoded_bits(
         return nothing, nothing
     decoder = Decoder(x.shape[1], symbols.shape[1] * alphabet, rng)
     data = x, symbols, parts, alphabet
-    linear = _trained(decoder, [decoder.bias, decoder.direct], RATE, data, rng.child("linear"))
+    linear_parameters = [decoder.bias, decoder.direct]
+    _trained(decoder, linear_parameters, RATE, data, rng.child("linear"))
+    linear = _trained(decoder, linear_parameters, SLOWER, data, rng.child("slower"))
     both = _trained(decoder, list(decoder.parameters()), SLOWER, data, rng.child("both"))
     return linear, both
 
