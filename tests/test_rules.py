@@ -8,6 +8,7 @@ import pytest
 
 from assay.analysis.rules import (
     SHARES,
+    Extrapolation,
     Seeds,
     by_two_rules,
     chosen_by_validation,
@@ -17,7 +18,7 @@ from assay.analysis.rules import (
     reached,
 )
 from assay.findings import Expectation, Finding
-from assay.record import OtherState, Point, ProbeScore, Probing, Record, Score
+from assay.record import Certified, OtherState, Point, ProbeScore, Probing, Record, Score
 from assay.spec import run_spec
 
 
@@ -112,6 +113,25 @@ def test_extrapolation_is_of_the_seeds_that_are_right_in_the_first_two_bins():
     unprobed = extrapolation([runs[0].model_copy(update={"probing": None})])
     assert (unprobed.longer, unprobed.probed, unprobed.unknown) == (1, 0, True)
     assert not result.unknown
+
+
+def test_certificates_count_for_the_state_that_they_are_about():
+    proof = Certified(method="closure", outcome="proved", states=4)
+    refutation = Certified(method="search", outcome="refuted", length=3, word="abb")
+    right = record(0, 1.0, 1.0, 1.0, best=(1.0, 1.0, 1.0))
+    unprobed = right.model_copy(update={"probing": None, "certified": (proof,)})
+    assert extrapolation([unprobed]) == Extrapolation(1, 1, 1, 1, "", unknown=False)
+    refuted = right.model_copy(update={"certified": (refutation,)})
+    assert extrapolation([refuted]) == Extrapolation(1, 1, 0, 0, "abb", unknown=False)
+    of_rounded = refutation.model_copy(update={"numbers": "fixed:1.2"})
+    assert extrapolation([right.model_copy(update={"certified": (of_rounded,)})]).probed == 1
+    for less in ({"length": 10}, {"numbers": "fixed:1.2"}):
+        certified = (proof.model_copy(update=less),)
+        assert extrapolation([right.model_copy(update={"certified": certified})]).proved == 0
+    assert extrapolation([refuted], "best").probed == 1, "it has other weights"
+    same = [refuted.states[0].model_copy(update={"weights_sha256": "f"})]
+    both = refuted.model_copy(update={"weights_sha256": "f", "states": tuple(same)})
+    assert extrapolation([both], "best").probed == 0
 
 
 def validated(lr: float, *checks: tuple[float, ...]) -> list[Record]:

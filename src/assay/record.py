@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -148,6 +148,18 @@ class Certified(Part):
         """Whether the result is about the machine with a rounded state, not about the model itself."""
         return self.numbers != "float32"
 
+    @property
+    def refutes(self) -> bool:
+        """Whether the model itself is wrong on the word."""
+        return self.outcome == "refuted" and not self.rounded
+
+
+def wrong_inputs(probing: Probing | None, certified: Iterable[Certified]) -> list[tuple[int, str]]:
+    """The lengths and the readable forms of the wrong inputs that probes and `assay certify` have found."""
+    probe = probing.shortest_wrong if probing else None
+    words = [(probe.length or 0, probe.word)] if probe else []
+    return words + [(result.length or 0, result.word) for result in certified if result.refutes]
+
 
 # Fields of a record that may differ between two records of the same run on the same kind of machine.
 CIRCUMSTANCES = {"seconds", "started", "ended", "commit", "versions", "device", "backend", "population", "traceback"}
@@ -242,7 +254,7 @@ class Record(Description):
         """
         if self.verdict != "solved":
             return ""
-        if any(result.outcome == "refuted" and not result.rounded for result in self.certified):
+        if any(result.refutes for result in self.certified):
             return "refuted"
         proofs = [result for result in self.certified if result.outcome == "proved"]
         if formats := [result.numbers for result in proofs if result.length is None]:
@@ -262,11 +274,7 @@ class Record(Description):
     @property
     def shortest_wrong(self) -> tuple[int, str]:
         """The length and the readable form of the shortest wrong input whose symbols are known; (0, "") without one."""
-        probe = self.probing.shortest_wrong if self.probing else None
-        words = [(probe.length or 0, probe.word)] if probe else []
-        refutations = [result for result in self.certified if result.outcome == "refuted" and not result.rounded]
-        words += [(result.length or 0, result.word) for result in refutations]
-        return min(words, default=(0, ""))
+        return min(wrong_inputs(self.probing, self.certified), default=(0, ""))
 
     @property
     def task(self) -> str:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from assay.analysis.cells import wilson
 from assay.analysis.settings import LEARNED, mean_validation, settings
 from assay.findings import Change, Choice, Expectation, Finding, Replication
-from assay.record import OtherState, Probing, Record, Score, Verdict
+from assay.record import Certified, OtherState, Probing, Record, Score, Verdict, wrong_inputs
 
 Reliability = Literal["learns", "fails", "undecided"]
 State = Literal["last", "best", "averaged", "watched"]
@@ -87,26 +87,45 @@ class Seeds:
 
 
 class Tested(NamedTuple):
-    """The test of one state of a run; `other_scores` are those with the other strings of the task."""
+    """The test of one state of a run, and what `assay certify` found about it.
+
+    `other_scores` are those with the other strings of the task.
+    """
 
     scores: Sequence[Score]
     verdict: Verdict
     probing: Probing | None
     other_scores: Sequence[Score] = ()
+    certified: Sequence[Certified] = ()
 
     def learned(self, share: float, up_to: int = FIRST_BINS) -> bool:
         """Whether at least this share of each of the first bins is right."""
         return len(self.scores) >= up_to and all(score.sequences >= share for score in self.scores[:up_to])
 
+    @property
+    def proved(self) -> bool:
+        """Whether it is right on every input of every length; a proof about a rounded state is not about it."""
+        proofs = [result for result in self.certified if result.outcome == "proved" and not result.rounded]
+        return any(result.length is None for result in proofs)
+
+    @property
+    def wrong(self) -> list[tuple[int, str]]:
+        return wrong_inputs(self.probing, self.certified)
+
 
 def tested(record: Record, state: State) -> Tested:
-    """The test of a state; a run that diverged has no scores, and has learned nothing."""
+    """The test of a state; a run that diverged has no scores, and has learned nothing.
+
+    Certificates are about the last state; they count for another one with the same weights.
+    """
     if state == "last":
-        return Tested(record.scores, record.verdict, record.probing, record.other_scores)
+        return Tested(record.scores, record.verdict, record.probing, record.other_scores, record.certified)
     other = record.state(state)
     if other is None:
         return Tested((), record.verdict, None)
-    return Tested(other.scores, other.verdict, other.probing, other.other_scores)
+    is_same = bool(other.weights_sha256) and other.weights_sha256 == record.weights_sha256
+    certified = record.certified if is_same else ()
+    return Tested(other.scores, other.verdict, other.probing, other.other_scores, certified)
 
 
 def learned(records: Sequence[Record], share: float, up_to: int = FIRST_BINS, state: State = "last") -> Seeds:
@@ -127,12 +146,16 @@ def accuracy(
 
 @dataclass(frozen=True)
 class Extrapolation:
-    """Of the seeds without a mistake in the first two bins: how many make none in longer ones, and none on probes."""
+    """Of the seeds without a mistake in the first two bins: how many make none in longer ones, and none on probes.
+
+    A seed that `assay certify` has refuted counts like one that a probe has refuted.
+    """
 
     learned: int
     longer: int
     probed: int
-    shortest_wrong: str  # the shortest wrong probe of any of these seeds
+    proved: int  # of those: right on every input, by a certificate
+    shortest_wrong: str  # the shortest input of known symbols on which any of these seeds is wrong
     unknown: bool  # whether seeds that are right in every bin were not probed
 
 
@@ -140,12 +163,16 @@ def extrapolation(records: Sequence[Record], state: State = "last") -> Extrapola
     """How far the seeds that are right in the first two bins extrapolate."""
     right = [test for record in records if (test := tested(record, state)).learned(1.0)]
     longer = [test for test in right if test.learned(1.0, len(test.scores))]
-    probes = [test.probing.shortest_wrong for test in right if test.probing]
-    wrong = [(probe.length or 0, probe.word) for probe in probes if probe and probe.word]
-    probed = [test for test in longer if test.probing]
-    solved = sum(test.verdict == "solved" for test in probed)
+    wrong = [(length, word) for test in right for length, word in test.wrong if word]
+    probed = [test for test in longer if test.probing or test.proved or test.wrong]
+    solved = [test for test in probed if test.verdict == "solved" and not test.wrong]
     return Extrapolation(
-        len(right), len(longer), solved, min(wrong, default=(0, ""))[1], unknown=len(probed) < len(longer)
+        learned=len(right),
+        longer=len(longer),
+        probed=len(solved),
+        proved=sum(test.proved for test in solved),
+        shortest_wrong=min(wrong, default=(0, ""))[1],
+        unknown=len(probed) < len(longer),
     )
 
 
@@ -271,7 +298,7 @@ class Judged:
 
     @property
     def extrapolates(self) -> list[bool | None]:
-        """Of the cells that should be learned: that some seed is right in every bin and on every probe."""
+        """Of the cells that should be learned: that some seed is right in every bin and on every probe, not refuted."""
         found = [cell.extrapolation if cell.seeds else None for e, cell in self.cells if e.outcome == "learns"]
         return [None if far is None or (far.unknown and not far.probed) else far.probed > 0 for far in found]
 

@@ -348,15 +348,19 @@ def _mean_or_empty(column: Sequence[float | None]) -> str:
 
 
 def _probes(page: Page, summary: StudySummary, cells: Cells) -> None:
+    is_any_proved = any(cell.extrapolation.proved for cell in cells.values())
+
     def how_far(cell: TwoRules) -> str:
         found = cell.extrapolation
-        return f"{found.learned}/{found.longer}/{found.probed} of {len(cell.seeds)}" if cell.seeds else ""
+        counts = [found.learned, found.longer, found.probed, *([found.proved] if is_any_proved else [])]
+        return f"{'/'.join(map(str, counts))} of {len(cell.seeds)}" if cell.seeds else ""
 
     first = summary.comparisons[0]
     page.table(
         "How far do the seeds extrapolate?",
         *_grid(first, summary, cells, how_far),
-        "Seeds by our rule that make no mistake: in Bin0 and Bin1 / also in every longer bin / also on every probe. A "
+        "Seeds by our rule that make no mistake: in Bin0 and Bin1 / also in every longer bin / also on every probe"
+        f"{' / also on every input, by a certificate' if is_any_proved else ''}. A "
         "probe is a pattern that random strings hardly contain (docs/verdicts.md).",
         "grid",
     )
@@ -426,7 +430,7 @@ def _details(page: Page, summary: StudySummary, cells: Cells) -> None:
     shares = ", ".join(f"{100 * share:.0f}" for share in SHARES)
     page.table(
         "By our rule in detail",
-        ("language", "model", "parameters", "rate", "learned", "best state", "last state", "shortest wrong probe"),
+        ("language", "model", "parameters", "rate", "learned", "best state", "last state", "shortest wrong input"),
         rows,
         "Seeds that have learned Bin0 and Bin1, with the 95 % interval of their share in %; then the seeds that are "
         f"right on at least {shares} % of both bins, in the state that validation chooses and in the last one; and the "
@@ -541,4 +545,5 @@ def _verdicts(cell: TwoRules) -> dict[str, Any]:
         row |= {name: count if seeds else None for name, count in counts.items()}
         row |= {f"{state} Bin{number}": cell.accuracy(number, state) for number in range(FIRST_BINS)}
     row |= {"right in Bin0 and Bin1": far.learned, "in every bin": far.longer, "on every probe": far.probed}
-    return row | {"verdict": cell.reliable.verdict if seeds else None, "shortest wrong probe": far.shortest_wrong}
+    row |= {"proved": far.proved, "verdict": cell.reliable.verdict if seeds else None}
+    return row | {"shortest wrong input": far.shortest_wrong}
