@@ -24,7 +24,8 @@ app = typer.Typer(
     help="Assay measures what a sequence architecture can compute.",
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # plain help: the boxes of rich take longer to import than all else
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 COMMANDS: tuple[Callable[..., None], ...] = (run, compare, card, study, list_, show, data, prove, size, measure_theory)
 COMMANDS += (report, repeat, probe, certify, check, extract, inspect, pack, merge, status, watch, serve, work)

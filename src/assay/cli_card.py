@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +38,8 @@ def card(
         str, typer.Option("--scale", help="laptop (minutes on two cores) or gpu (more tasks, larger models).")
     ] = "laptop",
     out: Annotated[
-        Path | None, typer.Option("--out", help="The folder for the card.", show_default="cards/MODEL")
+        Path | None,
+        typer.Option("--out", help="The folder for the card.", show_default="cards/MODEL, with its options"),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -52,7 +55,10 @@ def card(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train an architecture on a fixed battery of tasks, and write a page that compares it with other architectures."""
+    """Train an architecture on a battery of tasks and compare it with others.
+
+    Writes a page: what each one solves up to which length, and what a token costs.
+    """
     from assay.cards.files import plain
     from assay.cards.making import Making
     from assay.cards.verdicts import headline, sentences
@@ -72,7 +78,7 @@ def card(
         records = _carry_out(making, as_json)
         with status.status("drawing"):
             finished_card = making.card(records)
-            folder = out or Path("cards") / finished_card.subject.title.replace(":", "-")
+            folder = out or Path("cards") / file_name(finished_card.subject.title, set_ or [])
             files = finished_card.save(folder)
     if as_json:
         print_json(plain(finished_card))
@@ -82,6 +88,11 @@ def card(
         out_console.print(f"wrote {len(files)} files; open {folder / 'index.html'}", markup=False)
     if finished_card.failures:
         raise typer.Exit(1)
+
+
+def file_name(title: str, changes: Sequence[str]) -> str:
+    """Cards of one model with other options have folders of their own."""
+    return re.sub(r"[^\w.=-]+", "-", "-".join([title, *changes]))
 
 
 def _print_examination(console: Console, making: Making) -> None:

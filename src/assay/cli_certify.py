@@ -73,7 +73,9 @@ def certify(
     device: OnDevice = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """Prove a trained network right on every input, or find a wrong one; write a certificate of the result.
+    """Prove a trained network right on every input, or find a wrong one.
+
+    Writes a certificate of the result.
 
     A proof is about the machine whose state is rounded to --format after every step, unless that is float32.
     """

@@ -49,7 +49,10 @@ def data(
         ),
     ] = None,
 ) -> None:
-    """Write inputs of a task with their answers: the test and validation sets of its runs, and a training set."""
+    """Write inputs of a task with their answers.
+
+    Writes the test and validation sets of its runs, and a training set.
+    """
     from assay.lab.export import write_data
     from assay.spec import run_spec
     from assay.terminal import console

@@ -45,7 +45,9 @@ def extract(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Extract the automaton that a trained network computes; for an SRWM, also its self-modifying automaton.
+    """Extract the automaton that a trained network computes.
+
+    For an SRWM, also its self-modifying automaton.
 
     Writes a page with pictures (SVG and PNG), tables, and the automaton as a task. With --json it prints the tables,
     and writes files only with --out.
@@ -117,7 +119,9 @@ def inspect(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Inspect kept weights of index-lookup runs: where attention looks, and what recurrent states carry.
+    """Inspect where attention looks, and what recurrent states carry.
+
+    Reads the kept weights of index-lookup runs.
 
     The page of the study shows the file that this writes beside the records. Takes seconds for each run.
     """

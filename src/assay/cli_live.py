@@ -17,7 +17,10 @@ def watch(
     every: Annotated[float, typer.Option("--every", help="Seconds between two updates.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Show the store once and end.")] = False,
 ) -> None:
-    """Watch a store while other commands work on it: a dot for each run, the time left, the newest verdicts."""
+    """Watch a store while other commands work on it.
+
+    Shows a dot for each run, the time left and the newest verdicts.
+    """
     from assay.live.overview import Observer
     from assay.live.watch import watch as show
     from assay.store import Store
@@ -32,7 +35,10 @@ def serve(
     store: WatchedStore,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free one.")] = 8765,
 ) -> None:
-    """Serve a page that shows a store and keeps itself up to date, for browsers on this machine only."""
+    """Serve a page that shows a store and keeps itself up to date.
+
+    The page is for browsers on this machine only.
+    """
     from assay.live.overview import Observer
     from assay.live.server import Server
     from assay.store import Store

@@ -35,7 +35,7 @@ def report(
         Path | None, typer.Option("--out", help="The folder for the page.", show_default="reports/NAME")
     ] = None,
 ) -> None:
-    """Make a page with tables and charts from the records of a study or store, or of all claims (`theory`)."""
+    """Make a page from the records of a study or store, or of all claims (theory)."""
     from assay.analysis.subjects import read_subject
     from assay.report import write_page
     from assay.store import no_garbage_collection
@@ -61,7 +61,10 @@ def repeat(
     device: OnDevice = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """Run recorded seeds of a study again, for one variant, task and learning rate, and compare the results."""
+    """Run recorded seeds of a study again and compare the results.
+
+    The seeds are those of one variant, task and learning rate.
+    """
     from assay.analysis.repeat import outcomes, recorded_cell
     from assay.lab.device import parse_device
     from assay.studies import study_named
@@ -104,7 +107,7 @@ def probe(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Probe the stored runs that have weights and were not probed with the current probes."""
+    """Probe stored runs that have weights and lack the current probes."""
     from assay.analysis.cells import cells
     from assay.lab.device import parse_device
     from assay.lab.reprobing import probe_again, probed_runs
@@ -146,7 +149,7 @@ def pack(
         typer.Option("--weights-behind", help="Write the weights only of the best runs behind this study's findings."),
     ] = None,
 ) -> None:
-    """Pack a store into one small file, which `assay report` and `assay repeat` can read."""
+    """Pack a store into one small file that other commands can read."""
     from assay.store import Store, weights_beside
     from assay.terminal import counted
 

@@ -117,7 +117,7 @@ def run(
     traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on a task with one or more seeds, and test it on inputs of the same lengths and on longer ones."""
+    """Train a model on a task, and test it, also on longer inputs than in training."""
     _prepare(device)
     from assay.lab.engines.choice import RunOptions
 
@@ -146,7 +146,10 @@ def compare(
     traceback: Traceback = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train several models on several tasks and compare them: prints a table, writes a page with CSV and LaTeX."""
+    """Train several models on several tasks and compare them.
+
+    Prints a table, and writes a page with CSV and LaTeX.
+    """
     _prepare(device)
     from assay.analysis.collection import Collection, comparable
     from assay.lab.engines.choice import RunOptions

@@ -74,7 +74,10 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a task (and, if it is regular, its algebra), a model, a claim or a study, with options and defaults."""
+    """Explain a task, a model, a claim or a study, with options and defaults.
+
+    Of a regular task it also shows the algebra.
+    """
     from assay.terminal import console
 
     known = {**TASKS.entries, **MODELS.entries, **CLAIMS.entries, **STUDIES, **dict.fromkeys(PARTS)}

@@ -19,7 +19,7 @@ def status(
     store: Annotated[Path, typer.Argument(help="The store.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show the progress of a store: runs done, under way (where, since when), failed and left."""
+    """Show which runs of a store are done, under way, failed and left."""
     from assay.lab.progress import progress_of
     from assay.store import Store
 
@@ -87,7 +87,10 @@ def merge(
     others: Annotated[list[Path], typer.Argument(help="Stores or packed files, which are not changed.")],
     as_json: AsJson = False,
 ) -> None:
-    """Merge stores: copy the records that the first one lacks into it, with weights and certificates."""
+    """Copy the records that the first store lacks into it.
+
+    Weights and certificates are copied with their records.
+    """
     from assay.lab.merging import merge as unite
     from assay.store import Store
     from assay.terminal import counted

@@ -55,7 +55,9 @@ def prove(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check claims: compare explicit weights with the right answers, and check the inputs that prove lower bounds.
+    """Check claims: explicit weights, and the inputs that prove lower bounds.
+
+    Compares the outputs of explicit weights with the right answers.
 
     The exit code is 1 if a claim fails.
     """
@@ -129,7 +131,10 @@ def size(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how large each model must be for a task: the bits it needs, its least width, and known explicit weights."""
+    """Show how large each model must be for a task.
+
+    Shows the bits that it needs, its least width, and known explicit weights.
+    """
     from assay.terminal import console, show_sizes
     from assay.theory.bounds.sizes import sizes
 
@@ -158,7 +163,9 @@ def measure_theory(
         ),
     ] = None,
 ) -> None:
-    """Make the record for `assay report theory`; takes about 25 minutes on two cores.
+    """Make the record for `assay report theory`.
+
+    Takes about 25 minutes on two cores.
 
     The command checks all claims at their largest lengths, then measures the other parts. It saves each finished part.
     """

@@ -24,6 +24,7 @@ from assay.cards.results import Entry
 from assay.cards.subject import subject_of
 from assay.cards.verdicts import headline, sentence, sentences
 from assay.cli import app, main
+from assay.cli_card import file_name
 from assay.description import digest
 from assay.errors import BadInput
 from assay.lab.execute import execute
@@ -256,6 +257,10 @@ def test_the_card_of_the_mixer_in_the_docs(tiny: Path):
     solved = data["results"][0]["solved"]
     assert f"parity: solved {solved}/1" in [text.text for text in badge.iter("{http://www.w3.org/2000/svg}text")]
     assert (folder / "lengths.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_the_folder_of_a_card_names_its_options():
+    assert file_name("fla:GatedDeltaNet", ["width=32", "init=a/b"]) == "fla-GatedDeltaNet-width=32-init=a-b"
 
 
 def test_a_card_from_python_keeps_what_is_in_the_store(tiny: Path):
