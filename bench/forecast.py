@@ -48,8 +48,8 @@ RECORD = Path(__file__).parent / "results" / "population-h200.json"
 def measured(record: Path) -> dict[str, float]:
     """Milliseconds of a round by model, per member and step."""
     rows = json.loads(record.read_text())["rows"]
-    small = [row for row in rows if row["part"] == "small" and (row["members"], row["time"]) == (MEMBERS, TIME)]
-    return {row["model"]: row["round_ms"] for row in small}
+    small = [row for row in rows if (row["part"], row["members"], row["time"]) == ("small", MEMBERS, TIME)]
+    return {row["model"]: row["round_ms"] for row in small if "round_ms" in row}
 
 
 def seconds(run: RunSpec, speeds: dict[str, float]) -> float:

@@ -312,7 +312,7 @@ def main() -> None:
     }
     record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba", "fla-core")}
     record["commit"] = arguments.commit or record["commit"]
-    record["rows"] = earlier_rows(arguments.json, record)
+    record["rows"] = earlier_record(arguments.json, record).get("rows", [])
     measured = {case_of(row): row["commit"] for row in record["rows"]}
     todo = [case for case in todo if measured.get(case) != record["commit"]]
     todo.sort(key=lambda case: case in measured)  # what was measured at an earlier commit comes last
@@ -340,10 +340,10 @@ def main() -> None:
     show(Console(width=100, highlight=False), record)
 
 
-def earlier_rows(path: str | None, now: Row) -> list[Row]:
-    """The rows of a record of this device and these versions; each names the commit at which it was measured."""
-    record = begun(path, now, ("device", "versions"), "commit")
-    return [{"commit": record["commit"]} | row for row in record.get("rows", ())]
+def earlier_record(path: str | None, now: Row) -> Row:
+    """A record of this device and these versions; each row names the commit at which it was measured."""
+    record = begun(path, now, ("device", "versions"), "commit", "cold_start_s")
+    return record | {"rows": [{"commit": record["commit"]} | row for row in record.get("rows", ())]}
 
 
 def replaced(earlier: list[Row], rows: list[Row], order: list[Case]) -> list[Row]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import inspect
 import json
 import re
 import time
@@ -25,7 +26,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -47,10 +48,9 @@ from assay.lab.provenance import provenance
 from assay.models import MODELS
 from assay.spec import RunSpec, run_spec
 from floor import Floor, floor, rates_of
-from ops import begun, command, number, timed, version, wait
+from ops import command, earlier_record, number, timed, version, wait
 from plain import has_plain_form, plain_step
 
-WITHOUT_HEADS = ("lstm", "e-lstm", "elman", "gru", "dss", "mamba")
 SEVEN = ("transformer", "linear-transformer", "delta-net", "recurrent-delta", "srwm", "lstm", "e-lstm")
 # Milliseconds per step of one run, T = 50 and 100, measured on one H200 with PyTorch 2.11.
 PUBLISHED = {
@@ -84,11 +84,16 @@ class Case:
     def spec(self, seed: int = 0) -> RunSpec:
         options: Row = {"width": self.width}
         if self.model != "hybrid":
-            options |= {"layers": self.layers} | ({} if self.model in WITHOUT_HEADS else {"heads": 4})
+            known = inspect.signature(MODELS.load(self.model)).parameters
+            options |= {"layers": self.layers} | ({"heads": 4} if "heads" in known else {})
         how: Row = {"lengths": [2, self.time], "batch": self.batch}
         if self.compiled_tf32:
             how |= {"precision": "tf32", "compile": True}
         return run_spec("parity", self.model, seed=seed, model_options=options, training=how)
+
+
+def case_of(row: Row) -> Case:
+    return Case(**{field.name: row[field.name] for field in fields(Case)})
 
 
 def small_cases(models: list[str], cuda: bool) -> Iterator[Case]:
@@ -229,7 +234,8 @@ def show(console: Console, record: Row) -> None:
         rows = [row for row in record["rows"] if row["part"] == part]
         if not rows:
             continue
-        console.print(_table(f"{title}: ms per member and step", [row for row in rows if "failed" not in row]))
+        if measured := [row for row in rows if "failed" not in row]:
+            console.print(_table(f"{title}: ms per member and step", measured))
         for row in (row for row in rows if "failed" in row):
             shape = f"{row['model']}, {row['members']} members, T = {row['time']}, width {row['width']}"
             console.print(f"{shape}: {row['failed'][:80]}", markup=False)
@@ -239,17 +245,20 @@ def show(console: Console, record: Row) -> None:
 
 
 def _table(title: str, rows: list[Row]) -> Table:
+    several = len({row["commit"] for row in rows}) > 1
+    title += "" if several else f"; {rows[0]['commit']}"
     table = Table(title=title, box=None, padding=(0, 1, 0, 0), title_justify="left")
     lines = [_cells(row) for row in rows]
-    for name in [name for name in COLUMNS if any(name in line for line in lines)]:
-        table.add_column(name, justify="left" if name == "model" else "right")
+    left_out = "start s" if several else "commit"  # for 100 columns
+    for name in [name for name in COLUMNS if name != left_out and any(name in line for line in lines)]:
+        table.add_column(name, justify="left" if name == "model" else "right", no_wrap=name in ("model", "commit"))
     for line in lines:
         table.add_row(*(line.get(str(column.header), "") for column in table.columns))
     return table
 
 
-COLUMNS = ["model", "members", "T", "width", "step", "round", "floor", "kernels", "published", "plain", "x as fast"]
-COLUMNS += ["start s", "MiB", "predicted"]
+COLUMNS = ["model", "members", "T", "width", "step", "round", "floor", "kernels", "paper", "plain", "x as fast"]
+COLUMNS += ["start s", "GiB", "forecast", "commit"]
 
 
 def _cells(row: Row) -> dict[str, str]:
@@ -257,14 +266,15 @@ def _cells(row: Row) -> dict[str, str]:
     cells = {"model": row["model"], "members": str(row["members"]), "T": str(row["time"])}
     cells |= {"step": number(row["step_ms"]), "round": number(row["round_ms"])}
     cells |= {"floor": f"{row['floor_ms'] / row['step_ms']:.0%}"}
-    cells |= {"start s": f"{row['start_s']:.1f}", "predicted": f"{row['predicted_mib']:,.0f}"}
+    cells |= {"forecast": number(row["predicted_mib"] / 1024)}
+    cells |= {"start s": f"{row['start_s']:.1f}", "commit": row["commit"][:6]}
     if row["part"] == "large":
         cells["width"] = str(row["width"])
     if "kernels" in row:
-        cells |= {"kernels": str(row["kernels"]), "MiB": f"{row['memory_mib']:,.0f}"}
-    for name, ours in (("published", "round_ms"), ("plain", "step_ms")):
-        if f"{name}_ms" in row:
-            theirs = row[f"{name}_ms"]
+        cells |= {"kernels": str(row["kernels"]), "GiB": number(row["memory_mib"] / 1024)}
+    for name, field, ours in (("paper", "published_ms", "round_ms"), ("plain", "plain_ms", "step_ms")):
+        if field in row:
+            theirs = row[field]
             cells |= {name: number(theirs), "x as fast": number(theirs / row[ours])}
     return cells
 
@@ -282,13 +292,17 @@ def _priority(case: Case) -> int:
     return {"small": 0 if first else 3, "large": 1, "compiled": 2}[case.part]
 
 
+def _place(row: Row) -> tuple[int, ...]:
+    return list(MODELS.entries).index(row["model"]), row["time"], row["width"], row["members"]
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options.add_argument("--models", nargs="+", metavar="M", choices=list(MODELS.entries))
     options.add_argument("--only", nargs="+", choices=list(TITLES), default=list(TITLES))
     options.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so long")
-    options.add_argument("--json", metavar="FILE", help="the record; one that was begun is gone on with")
+    options.add_argument("--json", metavar="FILE", help="the record; what it has of this commit is not measured again")
     options.add_argument("--commit", metavar="HASH", help="of this code, where there is no checkout to ask")
     arguments = options.parse_args()
     device, begin = torch.device(arguments.device), time.monotonic()
@@ -296,13 +310,14 @@ def main() -> None:
     record: Row = provenance(device) | {"command": command("population.py")}
     record["versions"] = record["versions"] | {name: version(name) for name in ("triton", "numba")}
     record["commit"] = arguments.commit or record["commit"]
-    record |= {"rows": []} | begun(arguments.json, record, ("commit", "device", "versions"), "cold_start_s")
-    names = tuple(asdict(Case("", 1, 1)))
-    measured = {tuple(row[name] for name in names) for row in record["rows"]}
+    begun = earlier_record(arguments.json, record)
+    earlier = {case_of(row): row for row in begun.get("rows", ())}
+    record |= {"rows": [], "cold_start_s": begun.get("cold_start_s")}
     cuda, models = device.type == "cuda", list(arguments.models or SEVEN)
     cases, whole = every_case(models, cuda), len(every_case(list(SEVEN), cuda))
     chosen = [case for case in cases if case.part in arguments.only and (not arguments.models or case.model in models)]
-    todo = [case for case in chosen if astuple(case) not in measured]
+    todo = [case for case in chosen if case not in earlier or earlier[case]["commit"] != record["commit"]]
+    todo.sort(key=earlier.__contains__)  # what was measured at an earlier commit comes last
     columns = (TextColumn("{task.description}"), *Progress.get_default_columns()[1:])
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("measuring", total=len(todo))
@@ -312,18 +327,17 @@ def main() -> None:
             bar.update(task, description=f"{case.model} P={case.members} T={case.time} width {case.width}")
             if time.monotonic() - begin < arguments.seconds:
                 try:
-                    record["rows"].append(measure(case, device))
+                    row = measure(case, device)
                 except Exception as error:
-                    record["rows"].append(asdict(case) | {"part": case.part, "failed": in_one_line(error)})
+                    row = asdict(case) | {"part": case.part, "failed": in_one_line(error)}
+                earlier[case] = row | {"commit": record["commit"]}
+                record["cold_start_s"] = record["cold_start_s"] or row.get("since_command_s")
                 gc.collect()
+            record["rows"] = sorted(earlier.values(), key=_place)
             record["missing"] = whole - len(record["rows"])
             if arguments.json:
                 Path(arguments.json).write_text(json.dumps(record, indent=1))
             bar.advance(task)
-    record.setdefault("cold_start_s", record["rows"][0].get("since_command_s") if record["rows"] else None)
-    record["rows"].sort(key=lambda r: (list(MODELS.entries).index(r["model"]), r["time"], r["width"], r["members"]))
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(record, indent=1))
     show(Console(width=100, highlight=False), record)
 
 

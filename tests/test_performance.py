@@ -115,11 +115,11 @@ def test_a_case_is_measured_again_at_another_commit_alone(script: ModuleType, tm
     device = {"device": "GPU", "versions": {"torch": "1"}}
     rows = [asdict(case) | {"backend": "gpu", "both_ms": 1.0} for case in order[:2]]
     (tmp_path / "ops.json").write_text(json.dumps(device | {"commit": "old", "rows": rows}))
-    earlier = bench.earlier_rows(str(tmp_path / "ops.json"), device | {"commit": "new"})
+    earlier = bench.earlier_record(str(tmp_path / "ops.json"), device | {"commit": "new"})["rows"]
     again = [asdict(case) | {"backend": "gpu", "both_ms": 2.0, "commit": "new"} for case in order[::2]]
     for row in reversed(again):
         earlier = bench.replaced(earlier, [row], order)
     assert [(row["commit"], row["both_ms"]) for row in earlier] == [("new", 2.0), ("old", 1.0), ("new", 2.0)]
     assert [bench.case_of(row) for row in earlier] == order
     with pytest.raises(SystemExit, match="another device"):
-        bench.earlier_rows(str(tmp_path / "ops.json"), device | {"device": "CPU", "commit": "new"})
+        bench.earlier_record(str(tmp_path / "ops.json"), device | {"device": "CPU", "commit": "new"})
