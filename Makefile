@@ -1,7 +1,7 @@
 # make demo: set everything up and run the quick study.   make test: set everything up and run every check.   make site: the docs as a site, in site/.
 PYTHON ?= python3
 BIN := .venv/bin
-STUDIES := quick irie2023 separations2024-laptop leaks proofs theory quick-rates
+STUDIES := quick irie2023 separations2024 separations2024-laptop leaks proofs theory quick-rates
 CARDS := transformer linear-transformer delta-net delta-net-signed recurrent-delta srwm lstm gru mamba
 
 .DEFAULT_GOAL := help
@@ -43,8 +43,9 @@ check: .venv/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Three processes for two cores: some tests wait for other processes.
 test: check
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal
 
 # The interactive pages of the published studies, which are not in the repository; the site links to those that exist.
 reports/%/index.html: .venv/.installed-dev $(wildcard src/assay/results/*)

@@ -255,6 +255,11 @@ class LengthCell:
         """The seeds of the size and the rate that validation chooses; none before all runs have finished."""
         return chosen_seeds([group for cell in self.sizes for group in cell.groups]) if self.complete else ()
 
+    @property
+    def chosen(self) -> SizedCell | None:
+        """The size that validation chooses; None before all runs have finished."""
+        return next((cell for cell in self.sizes if self.seeds and self.seeds[0] in cell.records), None)
+
     def learned(self, share: float | None = None) -> Seeds:
         return Seeds(sum(solves(record, share) for record in self.seeds), len(self.seeds))
 

@@ -14,6 +14,8 @@ from assay.record import Record
 from assay.report.figures import Chart, Rows, channel, marks, styled
 
 PALETTE = ["#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf", "#393b79"]
+PALETTE += ["#aec7e8", "#ffbb78", "#98df8a", "#c5b0d5", "#c49c94"]
+PALETTE += ["#f7b6d2", "#c7c7c7", "#dbdb8d", "#9edae5", "#637939"]
 ATTENTION = "#d62728"
 GREY = "#666"
 COLUMNS = 3
@@ -215,13 +217,16 @@ def _over_lengths(cells: Sequence[LengthCell], title: str, variants: list[str]) 
 
 
 def focus(rows: Sequence[Mapping[str, Any]], explicit: Sequence[Mapping[str, Any]]) -> Chart | None:
-    """For the longest inspected N: the weight on the right position by position, and overlaps of the keys."""
+    """For the longest inspected N: the weight on the right position by position, and overlaps of the keys.
+
+    Of the trained machines only the most accurate is drawn.
+    """
     if not rows:
         return None
     longest = max(row["length"] for row in rows)
-    trained = [row for row in rows if row["length"] == longest]
+    trained = max((row for row in rows if row["length"] == longest), key=lambda row: (row["right"], -row["width"]))
     made = [row for row in explicit if row["length"] == longest]
-    series = [(f"{row_title(row['variant'])}, width {row['width']}", row) for row in trained]
+    series = [(f"{row_title(trained['variant'])}, width {trained['width']}", trained)]
     series += [(f"{row['claim']}, width {row['width']}", row) for row in made]
     values = [
         {"position": p, "weight": w, "series": name}
@@ -231,13 +236,10 @@ def focus(rows: Sequence[Mapping[str, Any]], explicit: Sequence[Mapping[str, Any
     x = channel("position:Q", title="position asked for", scale={"domain": [1, longest], "nice": False}, axis=AXIS)
     y = channel("weight:Q", title="weight on it", scale={"domain": [0, 1]}, axis=AXIS | {"format": "%"})
     names = [name for name, _ in series]
-    lines = marks(values, "line", {"x": x, "y": y, "color": colours(names, LEGEND | {"columns": 3})}, strokeWidth=1.5)
-    widest = max(trained, key=lambda row: (row["weight"], -row["width"]))
-    matrices = [_overlaps(row, title) for title, row in (
-        (f"{row_title(widest['variant'])}, width {widest['width']}", widest),
-        *((f"{row['claim']}, width {row['width']}", row) for row in made[:1]),
-    )]  # fmt: skip
-    weights = lines | {"width": 300, "height": 220, "title": f"N = {longest}"}
+    colour = colours(names, LEGEND | {"columns": 1})
+    points = marks(values, "point", {"x": x, "y": y, "color": colour}, filled=True, size=25, opacity=1)
+    matrices = [_overlaps(row, name) for name, row in series[:2]]
+    weights = points | {"width": 300, "height": 220, "title": f"N = {longest}"}
     return styled({"hconcat": [weights, *matrices], "spacing": 40, "resolve": {"scale": {"color": "independent"}}})
 
 
@@ -275,7 +277,8 @@ def state_use(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
         numbers = "" if row["numbers"] == FLOAT32 else f", {row['numbers']}"
         name = f"N = {row['length']}, {row_title(row['variant'])}, width {row['width']}{numbers}"
         names.append(name)
-        values += [{"machine": name, "bits": row[key], "series": series} for series, key in FOUND.items()]
+        keys = {series: key for series, key in FOUND.items() if row[key] or key == "needed"}
+        values += [{"machine": name, "bits": row[key], "series": series} for series, key in keys.items()]
     shapes = {"domain": list(FOUND), "range": ["triangle-right", "circle", "diamond", "square"]}
     scale = {"domain": list(FOUND), "range": [ATTENTION, "#6baed6", "#08519c", "#bbb"]}
     encoding = {

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.analysis.bounds import StatePoint, state_points, task_bounds
+from assay.analysis.bounds import StatePoint, alphabet_of, state_points, task_bounds
 from assay.analysis.growth import Growth, Standard, growth
 from assay.analysis.inspections import read_inspection
 from assay.analysis.lengths import (
@@ -43,6 +43,9 @@ LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 NOTE = "shares of right sequences are rounded down, and a run that diverged counts as 0"
 CLAIMS = ("claim", "reachable", "reliable", "on every probe")
 RULES = (
+    "N counts the symbols of an input, without the separator and the index: the string in index lookup, the brackets "
+    "in Dyck, and both halves in copying, equality and disjointness. Guessing is right on one answer in S of index "
+    "lookup, with S symbols, and on half of the questions with a yes or no.",
     f"The table counts pairs of model and N. A run solves N if {LEARNED_IN_PERCENT} of the test strings are right; "
     f"{100 * NEARLY_ALL:.0f} % of equality of random strings and of Dyck with corrupted negatives, where counting "
     "symbols is nearly enough. Reachable: some run of any width, rate and seed does. Reliable: of the seeds at the "
@@ -70,7 +73,7 @@ def render(
     if separations is None:
         raise BadInput(f"{summary.name} needs SEPARATIONS for this page")
     lengths = lengths_of(summary, records)
-    findings = judge_lengths(summary.findings, lengths)
+    findings = known_findings(summary, lengths)
     growths = growths_of(separations, lengths)
     page = Page(separations.title, summary.question, STYLE + MORE_STYLE + ANSWER_STYLE)
     _answer(page, summary, separations, lengths, findings, growths, _unfinished(records, missing))
@@ -101,8 +104,14 @@ def headline(summary: StudySummary, records: Sequence[Record]) -> tuple[str, lis
     separations = summary.separations
     assert separations is not None
     lengths = lengths_of(summary, records)
-    rows = [[_said(one), *_verdicts(one)] for one in judge_lengths(summary.findings, lengths)]
+    rows = [[_said(one), *_verdicts(one)] for one in known_findings(summary, lengths)]
     return _sentences(separations, lengths, growths_of(separations, lengths)), [list(CLAIMS), *rows]
+
+
+def known_findings(summary: StudySummary, lengths: Lengths) -> list[LengthJudgement]:
+    """The findings of which anything is known."""
+    judged = judge_lengths(summary.findings, lengths)
+    return [one for one in judged if any(met is not None for met in one.reachable()) or any(one.judged)]
 
 
 def growths_of(separations: Separations, lengths: Lengths) -> list[Growth]:
@@ -124,16 +133,16 @@ def _answer(
 ) -> None:
     points = points_by_length(separations, lengths)
     beside = {n: attention_at(separations, lengths, n) for n in points}
-    main = next((one for one in findings if one.finding.name == separations.main), None)
-    if main is None:
+    if separations.main not in {finding.name for finding in summary.findings}:
         raise BadInput(f"the main finding '{separations.main}' is not one of the study's findings")
     sentences = (_sentences(separations, lengths, growths), unfinished)
     page.words("", " ".join(filter(None, sentences)) or f"The runs of the main comparison have {UNFINISHED}.")
     chart = separations_figures.state_bits(points, beside, separations.attention)
     page.chart("state-bits", chart, "", PICTURE if chart else "")
-    rows = [[_said(one), *_verdicts(one)] for one in findings]
-    page.table("Do the claims hold?", CLAIMS, rows, "", "answer")
-    page.facts([*_exceptions(findings, summary), *_above(points), *RULES])
+    page.table("Do the claims hold?", CLAIMS, [[_said(one), *_verdicts(one)] for one in findings], "", "answer")
+    waiting = len(summary.findings) - len(findings)
+    unknown = [f"Nothing is known yet of {waiting} more claim{'s' * (waiting > 1)}."] if waiting else []
+    page.facts([*unknown, *_exceptions(findings, summary), *_above(points), *RULES])
 
 
 def _sentences(separations: Separations, lengths: Lengths, growths: Sequence[Growth]) -> str:
@@ -173,33 +182,49 @@ def _largest(
     best = max(points[n], key=lambda point: (point.accuracy, -point.bits))
     pair = lengths.pair(separations.attention, separations.lookup, n)
     seeds = pair.learned()
-    reliably = f"; {seeds.learned} of {seeds.seeds} seeds of the chosen setting solve this length" if pair.seeds else ""
+    reliably = (
+        f"; at width {pair.chosen.place.width}, which validation chose, {seeds.learned} of {seeds.seeds} seeds solve "
+        "this length"
+        if pair.chosen
+        else ""
+    )
     needed = task_bounds(best.cell.records[0], n).bits
     room = (
-        f"The task needs {needed:,} bits of state: this state has room for them, but these runs do not learn the task."
+        f" The task needs {needed:,} bits of state: this state has room for them, but the task is not learned."
         if needed and best.bits >= needed and best.accuracy < LEARNED
-        else f"No machine with so few bits can be right in more than {percent(best.ceiling)} %."
+        else f" No machine with so few bits can be right in more than {percent(best.ceiling)} %."
         if best.ceiling < 1
         else ""
     )
+    steps = max(int(record.spec["training"]["steps"]) for record in (*cell.records, *best.cell.records))
     largest = ", the largest that attention solves" if solved and n < max(both) else ""
+    edge = _edge(best.cell) if best.accuracy < LEARNED else ""
     return (
         f"At N = {n}{largest}, {variant_title(separations.attention)} of width {cell.place.width} gives the right "
         f"symbol for {percent(accuracy(cell.best))} % of the test strings in its best run{reliably}. The best "
         f"recurrent machine, {variant_title(best.cell.variant)} of width {best.cell.place.width} with {best.bits:,} "
-        f"bits of state, gives it for {percent(best.accuracy)} %. {room}"
-    ).strip()
+        f"bits of state, gives it for {percent(best.accuracy)} %{edge}.{room} (At most {steps:,} steps.)"
+    )
+
+
+def _edge(cell: SizedCell) -> str:
+    """Whether the best run has the lowest or the highest rate of those that were tried."""
+    rates, rate = sorted({record.rate for record in cell.records}), cell.best and cell.best.rate
+    if rate not in (rates[0], rates[-1]) or len(rates) == 1:
+        return ""
+    return f" (with a learning rate of {rate:g}, the {'highest' if rate == rates[-1] else 'lowest'} that was tried)"
 
 
 def _nearest(points: Mapping[int, Sequence[StatePoint]]) -> str:
-    """The machine that comes nearest to the ceiling, of those that the ceiling keeps from solving N."""
+    """The machine that comes nearest to its ceiling, of those whose states have too few bits to solve N."""
     bounded = [(n, point) for n, found in points.items() for point in found if point.ceiling < LEARNED]
     if not bounded:
         return ""
     n, point = max(bounded, key=lambda pair: (pair[1].accuracy / pair[1].ceiling, -pair[1].bits))
     return (
-        f"The machine nearest to the ceiling is {variant_title(point.cell.variant)} with {point.bits:,} bits at "
-        f"N = {n}: {percent(point.accuracy)} % of at most {percent(point.ceiling)} %."
+        "Of the states with too few bits for the task, nearest to the ceiling is that of "
+        f"{variant_title(point.cell.variant)} with {point.bits:,} bits at N = {n}: {percent(point.accuracy)} % of at "
+        f"most {percent(point.ceiling)} % (guessing: {percent(1 / alphabet_of(point.cell.records[0]))} %)."
     )
 
 
@@ -209,10 +234,12 @@ def _growing(growths: Sequence[Growth]) -> str:
     parts = [f"{variant_title(one.variant)} like {one.decision}" for one in known if one.decision]
     undecided = len(known) - len(parts)
     if not parts:
-        undecided_only = "The runs do not decide whether the smallest width that solves N grows like log N or like N."
+        undecided_only = (
+            "Whether the smallest width at which some run solves N grows like log N or like N is undecided."
+        )
         return undecided_only * bool(known)
     rest = f" ({undecided} more undecided)" if undecided else ""
-    return f"The smallest width that solves N grows: {listed(parts)}{rest}."
+    return f"The smallest width at which some run solves N grows: {listed(parts)}{rest}."
 
 
 def _unfinished(records: Sequence[Record], missing: int) -> str:

@@ -31,8 +31,9 @@ from assay.report.text import in_percent, or_dash, percent
 
 LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 LINES = (
-    "Dots: the smallest width at which some run solves N. Triangles: no width solves N; drawn at the largest that was "
-    "tried. Dashed: explicit weights that solve N. Dotted: a lower bound for the width, with 32 bits per number."
+    "Dots: the smallest tried width at which some run solves N; with more steps a smaller one might. Triangles: no "
+    "width solves N; drawn at the largest that was tried. Dashed: explicit weights that solve N, of any size of scores "
+    "(those below have bounded scores). Dotted: a lower bound for the width, with 32 bits per number."
 )
 
 
@@ -141,11 +142,11 @@ def cells(page: Page, summary: StudySummary, lengths: Lengths) -> None:
 
 def _at_length(cell: LengthCell) -> Shaded | str:
     """Accuracy, seeds and setting; as dark as the lower end of the interval."""
-    if not cell.seeds:
+    chosen = cell.chosen
+    if chosen is None:
         return ""
     seeds, first = cell.learned(), cell.seeds[0]
     mean = sum(map(accuracy, cell.seeds)) / len(cell.seeds)
-    chosen = next(size for size in cell.sizes if first in size.records)
     numbers = "" if chosen.place.numbers == FLOAT32 else f", {chosen.place.numbers}"
     rate = f"{first.rate:g}{' !' * chosen.is_at_an_edge}"
     lines = (percent(mean), f"{seeds.learned} of {seeds.seeds}", f"{chosen.place.width}, {rate}{numbers}")
@@ -163,15 +164,17 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
         "focus",
         figures.focus(attention, explicit),
         "How does attention find the position?",
-        "Left: the attention weight on the right position, in the head where it is largest, when each position is "
-        "asked for. Right: cosines between the keys of two positions, in a trained model and in explicit weights. The "
-        "less blue there is beside the diagonal, the easier it is to attend to one position only; red does no harm.",
+        "Left: the attention weight on the right position when each position is asked for, in the one head that puts "
+        "most weight there on average (other heads may find other positions), at the longest N, in the most accurate "
+        "trained width (its first seed) and in explicit weights. Right: cosines between the keys of two positions in "
+        "that head. The less blue there is beside the diagonal, the easier it is to attend to one position only; red "
+        "does no harm. Colours are cut at 0.5.",
     )
     rows = [
         [str(row["length"]), row_title(row.get("variant", "")) or f"explicit: {row['claim']}", str(row["width"]),
          percent(row["right"]) if "right" in row else "", *(f"{row[key]:.2f}".replace("-0.00", "0.00") for key in
          ("weight", "least", "overlap", "largest_overlap"))]
-        for row in (*attention, *explicit)
+        for row in (*sorted(attention, key=lambda row: (row["length"], row["width"])), *explicit)
     ]  # fmt: skip
     header = (
         "N",
@@ -209,12 +212,12 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
 
 
 def _state_row(row: Mapping[str, Any]) -> list[str]:
-    found = [f"{row[key]:,.0f}" for key in ("needed", "linear", "nonlinear", "input_bits")]
+    bits = [f"{row[key]:,.0f}" if row[key] or key == "needed" else "-" for key in figures.FOUND.values()]
     counts = ["", ""]
     if "distinct" in row:
         counts = [f"{row['distinct']:,} of {row['strings']:,}", f"{row['coordinate_bits']:,.0f}"]
     place = [str(row["length"]), row_title(row["variant"]), str(row["width"]), row["numbers"], f"{row['bits']:,}"]
-    return [*place, percent(row["accuracy"]), *found, *counts]
+    return [*place, percent(row["accuracy"]), *bits, *counts]
 
 
 # -- appendices --------------------------------------------------------------------------------------------------------

@@ -100,12 +100,12 @@ QUESTIONS = {
 }
 COMPARISONS = [Comparison("Small machines", "Four seeds at one learning rate.", (ONE, TWO, *RECURRENT))]
 
-HERE, DIGEST = "asked here", "key results, in the words of a digest of the paper"
+HERE = "asked here"
 FINDINGS = [
     Finding(
         name="lookup by attention",
         says="A small one-layer Transformer learns index lookup at every length.",
-        quote="we show that a one-layer Transformer with logarithmic width can perform index lookup",
+        quote="we show that a one-layer Transformer of logarithmic width can perform index lookup",
         source="abstract",
         expects=expect("learns", (ONE,), LOOKUP),
     ),
@@ -119,8 +119,8 @@ FINDINGS = [
     Finding(
         name="bounded Dyck",
         says="The LSTM and Mamba learn Dyck-(2,2) with count-balanced negatives.",
-        quote="Constant-size recurrent models can recognize bounded Dyck languages",
-        source=DIGEST,
+        quote="constant-size RNNs can recognize bounded Dyck languages",
+        source="abstract",
         expects=expect("learns", (LSTM, MAMBA), DYCK),
     ),
     Finding(
