@@ -4,6 +4,7 @@ Without a GPU, Triton interprets its kernels; it reads this as it is imported. S
 at every call (`shapes.py`).
 """
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from jaxtyping import install_import_hook
 from . import shapes
 
 torch.set_num_threads(1)
+gc.set_threshold(100_000, 20, 100)  # the libraries have millions of objects, which are not garbage
 if torch.cuda.is_available():
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for the tests that ask for the same bits
 else:

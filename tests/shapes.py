@@ -15,6 +15,7 @@ from typing import Any
 import jaxtyping
 from beartype import beartype
 from torch import Tensor
+from torch.compiler import is_compiling
 
 SHAPES = ("Bool[", "Float[", "Int[", "Shaped[")
 PLAIN = (bool, int, float, str, type(None))
@@ -49,6 +50,8 @@ def _checked(function: Function, jaxtyped: Callable[[Function], Function]) -> Fu
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
+        if is_compiling():  # the compiler would trace the check, and guard every key
+            return function(*args, **options)
         key = (*map(_kind, args), *((name, _kind(value)) for name, value in options.items()))
         if key in seen:
             return function(*args, **options)

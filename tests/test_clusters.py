@@ -77,14 +77,14 @@ def test_this_machine_and_the_commands_about_stores(folder: Path, expected: dict
 
 
 def test_ray(folder: Path, expected: dict[str, str]):
-    """On a cluster of this machine that the command starts, and on one of four nodes that it joins."""
+    """On a cluster of this machine that the command starts, and on one of two nodes that it joins."""
     cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
     alone, joined = commands("--engine ray")
     assay(f"{alone} --device cpu")
     assert results(folder / "results") == expected
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
-        for _ in range(4):
+        for _ in range(2):
             cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
         command = joined.replace("head-node:6379", cluster.address).replace("--store results", "--store joined")
         assay(f"{command} --device cpu")

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
 from torch import Tensor, nn
@@ -540,20 +539,16 @@ def test_what_cannot_be_compiled_trains_as_it_is(monkeypatch: pytest.MonkeyPatch
     assert compiled.curve == plain.curve
 
 
-def test_a_compiled_population_computes_the_same(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("model", ["transformer", "srwm"])
+def test_a_compiled_population_computes_the_same(model: str, monkeypatch: pytest.MonkeyPatch):
     """Through the tracing of torch.compile; its last part, which writes C++, is left out for time."""
     real = torch.compile
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its checks cannot be traced
     monkeypatch.setattr(torch, "compile", lambda f, **named: real(f, backend="aot_eager", **named))
-    specs = [[run(seed, model=model, compile=choice) for seed in (0, 1)] for choice in (True, False) for model in MANY]
-    results = [execute_group(those, CPU, slots=2) for those in specs]
-    for compiled, plain in zip(results[: len(MANY)], results[len(MANY) :], strict=True):
-        assert all(record.population["compiled"] for record in compiled)
-        for one, other in zip(compiled, plain, strict=True):
-            assert [p.loss for p in one.curve] == pytest.approx([p.loss for p in other.curve], rel=1e-3)
-
-
-MANY = ("transformer", "srwm")
+    groups = ([run(seed, model=model, compile=choice) for seed in (0, 1)] for choice in (True, False))
+    compiled, plain = (execute_group(group, CPU, slots=2) for group in groups)
+    assert all(record.population["compiled"] for record in compiled)
+    for one, other in zip(compiled, plain, strict=True):
+        assert [p.loss for p in one.curve] == pytest.approx([p.loss for p in other.curve], rel=1e-3)
 
 
 class Recurrent(nn.Module):

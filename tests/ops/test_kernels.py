@@ -66,7 +66,8 @@ def settings(case: Case, backend: str) -> dict[str, Sizes]:
         sizes |= {"time=70-past=59": {"time": 70, **batch, "S": 129}, "time=1-past=64": {"time": 1, **batch, "S": 65}}
         sizes |= {"time=129-size=64": {"time": 129, **batch, "D": 64}, "size=128": {"time": 65, **batch, "D": 128}}
     if "N" in case.axes:
-        sizes |= {f"states={n}": {"time": 3, **groups, "N": n} for n in HEAD_SIZES[backend]}
+        states = (1, 9) if backend == "gpu" and not ON_GPU else HEAD_SIZES[backend]
+        sizes |= {f"states={n}": {"time": 3, **groups, "N": n} for n in states}
     if "O" in case.axes:  # several tiles of rows, of a weight that is kept or streamed, and of its columns
         shapes = [(1, 1), (31, 8), (100, 130), (140, 20)]
         shapes += [(8, 31), (64, 130), (70, 33), (130, 70), (150, 200)] if ON_GPU else []
@@ -132,7 +133,9 @@ def test_equals_the_reference(case: Case, backend: str, sizes: Sizes):
     single = in_precision(case.draw(**sizes), torch.float32)
     double = in_precision(single, torch.float64)
     wanted = case.gradients(double)
-    for parts, dtype in ((double, torch.float64), (single, torch.float32)):
+    both = ((double, torch.float64), (single, torch.float32))
+    interpreted = backend == "gpu" and not ON_GPU  # too slow for both at all sizes
+    for parts, dtype in both[:1] if interpreted and case in VARIANTS.values() else both:
         got = case.gradients(parts, backend)
         assert {x.dtype for x in got} == {dtype}
         near(got, wanted, TOLERANCE[dtype])

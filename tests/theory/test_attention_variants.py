@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import partial
 
-import jaxtyping
 import pytest
 import torch
 from torch.func import grad, vmap
@@ -86,15 +84,6 @@ def test_a_trained_sigmoid_weighs_equal_scores_like_softmax():
     torch.testing.assert_close(weights[0, 0], torch.tensor([[1 / 2, 0, 0], [1 / 3, 1 / 3, 0], [1 / 4, 1 / 4, 1 / 4]]))
 
 
-@pytest.fixture
-def _no_shape_checks() -> Iterator[None]:
-    """torch.compile cannot trace the checks of stated shapes."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
-@pytest.mark.usefixtures("_no_shape_checks")
 @pytest.mark.parametrize("name", ["softmax", "average-hard"])
 def test_a_machine_compiles(name: str):
     changed, x = exchanged(transformer(), [WEIGHTINGS[name]] * 2), torch.tensor([[1, 2, 0, 1]])
