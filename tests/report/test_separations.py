@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from assay.analysis.summary import lengths_of, summarize
 from assay.errors import BadInput
 from assay.findings import Expectation, Finding
 from assay.record import Record
-from assay.report import figures, separations_page, separations_tables, write_page
+from assay.report import figures, separations_figures, separations_page, separations_tables, write_page
 from assay.report.page import Page
 from assay.studies import Study
 from assay.theory.bounds.information import best_accuracy
@@ -199,7 +200,9 @@ def inspection() -> dict[str, Any]:
     use |= {"needed": 4.0, "linear": 5.0, "nonlinear": 6.0, "input_bits": 12.0, "strings": 99, "distinct": 80}
     explicit = {"claim": "lookup-trace", "length": 3, "width": 14} | focus
     data = {"study": "apart", "command": "assay inspect apart.py", "attention": [place | focus]}
-    return data | {"explicit": [explicit], "states": [use | {"coordinate_bits": 40.0}]}
+    use["coordinate_bits"] = 40.0
+    exact = [use | {"numbers": "float32", "width": width, "accuracy": width / 20} for width in (8, 16, 4)]
+    return data | {"explicit": [explicit], "states": [use, *exact]}
 
 
 def test_an_inspection_is_shown(study: Study):
@@ -210,7 +213,26 @@ def test_an_inspection_is_shown(study: Study):
     assert "| 3 | LSTM | 8 | fixed:0.2 | 48 | 50.0 | 4 | 5 | 6 | 12 | 80 of 99 | 40 |" in text
     drawn = {figure.name: figure.drawn.result()[0] for figure in page.figures}
     assert drawn["focus"].startswith("<svg")
-    assert drawn["state-use"].startswith("<svg")
+    machines = re.findall(r">(N = [^<]*)<", drawn["state-use"])
+    assert machines == ["N = 3, LSTM, width 16"], "the most accurate one, and none whose state is rounded"
+
+
+def test_charts_over_n_show_architectures_layers_and_kinds_of_negatives(records: list[Record]):
+    def record(task: str, **options: str) -> Record:
+        return records[0].model_copy(update={"spec": records[0].spec | {"task": {"kind": task, **options}}})
+
+    dyck = record("bounded-dyck", negatives="count-balanced")
+    assert separations_figures._look("transformer, hard, 2 layers", record("index-lookup")) == {
+        "series": "Transformer (hard)",
+        "layers": "2 layers",
+    }
+    assert separations_figures._look("lstm", record("index-lookup")) == {"series": "LSTM", "layers": ""}
+    assert separations_figures._look("lstm, count-balanced, 1 layer", dyck)["series"] == "LSTM"
+    lines, points = separations_figures._look_channels(
+        [{"series": "LSTM", "layers": "1 layer"}, {"series": "LSTM", "layers": "2 layers"}]
+    )
+    assert lines["color"]["scale"]["domain"] == ["LSTM"]
+    assert points["shape"]["scale"] == {"domain": ["1 layer", "2 layers"], "range": ["circle", "square"]}
 
 
 def test_an_inspection_is_read_from_beside_its_records(tmp_path: Path):
@@ -297,8 +319,6 @@ def test_what_counting_symbols_nearly_solves_needs_more(records: list[Record]):
 
 
 def test_charts_without_any_record():
-    from assay.report import separations_figures
-
     assert separations_figures.state_bits({}, {}, ONE) is None
     assert separations_figures.focus([], []) is None
     assert separations_figures.state_use([]) is None

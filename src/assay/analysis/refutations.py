@@ -10,6 +10,8 @@ from statistics import median
 from assay.analysis.cells import Cell
 from assay.record import Record
 
+GENERAL_FORM = "In a probe, ^n repeats what stands before it, and dots stand for what follows."
+
 
 @dataclass(frozen=True)
 class Refutations:
@@ -20,7 +22,7 @@ class Refutations:
     solved: int
     within_training: int  # refuted by an input that is no longer than those of training
     median_length: float | None  # of the shortest wrong inputs
-    commonest_word: str  # with its last power as n
+    commonest_word: str  # in its general form
 
     @property
     def refuted(self) -> int:
@@ -46,9 +48,9 @@ def _within_training(record: Record) -> bool:
 
 
 def general_form(word: str) -> str:
-    """A word without the number of its last repetition.
+    """A word without the number of its last repetition, and without what follows.
 
     >>> general_form("1 0^25"), general_form("r s -^146"), general_form("2 0 (1 0)^7 1")
-    ('1 0^n', 'r s -^n', '2 0 (1 0)^n')
+    ('1 0^n', 'r s -^n', '2 0 (1 0)^n ...')
     """
-    return re.sub(r"\^\d+(?!.*\^\d).*$", "^n", word)
+    return re.sub(r"\^\d+(?!.*\^\d)(.*)$", lambda found: f"^n{' ...' if found[1] else ''}", word)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assay.analysis.grid import Grid
-from assay.analysis.refutations import Refutations, refutations
+from assay.analysis.refutations import GENERAL_FORM, Refutations, refutations
 from assay.analysis.subjects import StudyRecords
 from assay.analysis.summary import StudySummary
 from assay.findings import Comparison
@@ -43,7 +43,8 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
         if not pairs:
             continue
         refuted = {pair: refutations(grid.pooled[pair]) for pair in pairs}
-        page.table(comparison.title, HEADER, _rows(grid, summary, comparison, refuted), comparison.says)
+        rows = _rows(grid, summary, comparison, refuted)
+        page.table(comparison.title, HEADER, rows, f"{comparison.says} {GENERAL_FORM}")
         if number == 0:
             page.chart(
                 "random-and-probed",

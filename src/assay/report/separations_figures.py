@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assay.analysis.bounds import StatePoint, alphabet_of, bounds_of, ceiling_curve, task_bounds
@@ -14,8 +14,6 @@ from assay.record import Record
 from assay.report.figures import Chart, Rows, channel, marks, styled
 
 PALETTE = ["#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf", "#393b79"]
-PALETTE += ["#aec7e8", "#ffbb78", "#98df8a", "#c5b0d5", "#c49c94"]
-PALETTE += ["#f7b6d2", "#c7c7c7", "#dbdb8d", "#9edae5", "#637939"]
 ATTENTION = "#d62728"
 GREY = "#666"
 COLUMNS = 3
@@ -29,6 +27,7 @@ LEGEND = {
     "columns": 4,
     "columnPadding": 30,
 }
+SHAPES = ["circle", "square", "diamond", "cross", "triangle-up"]  # by number of layers
 FOUND = {  # what the chart of states calls the fields of an inspection
     "needed for its accuracy": "needed",
     "found by a linear decoder": "linear",
@@ -43,6 +42,44 @@ def colours(names: Sequence[str], legend: Mapping[str, Any] | None = LEGEND, **f
     free = iter(PALETTE * (1 + len(names) // len(PALETTE)))
     scale = {"domain": list(names), "range": [fixed.get(name) or next(free) for name in names]}
     return channel("series:N", scale=scale, legend=legend)
+
+
+def _look(variant: str, record: Record) -> dict[str, str]:
+    """How a variant looks in charts over N: colour for its architecture, shape for its number of layers.
+
+    The kind of negatives is a matter of the task, and stands above the panel.
+    """
+    architecture, *changes = variant.split(", ")
+    layers = changes.pop() if changes else ""
+    changes = [change for change in changes if change != record.spec["task"].get("negatives")]
+    return {"series": row_title(", ".join([architecture, *changes])), "layers": layers}
+
+
+def _panel_title(variant: str, record: Record, summary: StudySummary) -> str:
+    negatives = record.spec["task"].get("negatives")
+    title = summary.task(str(record.spec["task"]["kind"]))
+    return f"{title}, {negatives}" if negatives in variant.split(", ") else title
+
+
+def _look_channels(looks: Iterable[Mapping[str, str]]) -> tuple[Chart, Chart]:
+    """The channels of lines and of points for all of these looks."""
+    found = list(looks)
+    colour = colours(list(dict.fromkeys(look["series"] for look in found)))
+    layers = sorted({look["layers"] for look in found})
+    scale = {"domain": layers, "range": SHAPES[: len(layers)]}
+    shape = channel("layers:N", scale=scale, legend=LEGEND if len(layers) > 1 else None)
+    return {"color": colour, "detail": channel("layers:N")}, {"color": colour, "shape": shape}
+
+
+def _over_n(lengths: Iterable[int]) -> Chart:
+    """The axis of N, with a label for each tried length."""
+    tried = sorted(set(lengths))
+    return channel(
+        "N:Q",
+        scale={"type": "log", "domain": [tried[0] * 0.9, tried[-1] * 1.1], "nice": False},
+        title="N",
+        axis=AXIS | {"values": tried, "labelOverlap": "greedy"},
+    )
 
 
 # -- accuracy against bits of state ------------------------------------------------------------------------------------
@@ -130,44 +167,36 @@ def _dot(point: StatePoint) -> dict[str, Any]:
 def sizes(growths: Sequence[Growth], examples: Mapping[tuple[str, str], Record], summary: StudySummary) -> Chart | None:
     """One panel for each task: the smallest solving width of each variant over N, beside explicit weights and bounds.
 
-    A triangle marks the largest tried width where none solves N.
+    A hollow mark stands at the largest tried width where none solves N.
     """
-    tasks = list(dict.fromkeys(growth.task for growth in growths if growth.points))
-    variants = [row_title(v) for v in dict.fromkeys(growth.variant for growth in growths if growth.points)]
-    panels = [
-        _sizes_panel([g for g in growths if g.task == task and g.points], examples, summary.task(task), variants)
-        for task in tasks
-    ]
-    return styled({"concat": panels, "columns": COLUMNS, "spacing": 25}) if panels else None
-
-
-def _sizes_panel(
-    growths: Sequence[Growth], examples: Mapping[tuple[str, str], Record], title: str, variants: list[str]
-) -> Chart:
-    rows: dict[str, Rows] = {"solved": [], "unsolved": [], "explicit": [], "least": []}
+    panels: dict[str, list[tuple[Growth, Record]]] = {}
     for growth in growths:
-        series = {"series": row_title(growth.variant)}
+        if growth.points:
+            record = examples[growth.variant, growth.task]
+            panels.setdefault(_panel_title(growth.variant, record, summary), []).append((growth, record))
+    channels = _look_channels(_look(growth.variant, record) for group in panels.values() for growth, record in group)
+    shown = [_sizes_panel(title, group, *channels) for title, group in panels.items()]
+    return styled({"concat": shown, "columns": COLUMNS, "spacing": 25}) if shown else None
+
+
+def _sizes_panel(title: str, growths: Sequence[tuple[Growth, Record]], lines: Chart, points: Chart) -> Chart:
+    rows: dict[str, Rows] = {"solved": [], "unsolved": [], "explicit": [], "least": []}
+    for growth, record in growths:
+        look = _look(growth.variant, record)
         for point in growth.points:
             kind = "unsolved" if point.width is None else "solved"
-            rows[kind].append(series | {"N": point.length, "width": point.width or point.tried})
-            bounds = bounds_of(examples[growth.variant, growth.task], point.length)
+            rows[kind].append(look | {"N": point.length, "width": point.width or point.tried})
+            bounds = bounds_of(record, point.length)
             for name, width in (("explicit", bounds.explicit), ("least", bounds.least)):
-                rows[name] += [series | {"N": point.length, "width": width}] if width else []
-    lengths = sorted({row["N"] for group in rows.values() for row in group})
-    x = channel(
-        "N:Q",
-        scale={"type": "log", "domain": [lengths[0] * 0.9, lengths[-1] * 1.1], "nice": False},
-        title="N",
-        axis=AXIS | {"values": lengths, "labelOverlap": "greedy"},
-    )
-    y = channel("width:Q", scale={"type": "log"}, title="width", axis=AXIS | {"format": "~s"})
-    place = {"x": x, "y": y, "color": colours(variants)}
+                rows[name] += [look | {"N": point.length, "width": width}] if width else []
+    y = channel("width:Q", scale={"type": "log", "base": 2}, title="width", axis=AXIS)
+    place = {"x": _over_n(row["N"] for group in rows.values() for row in group), "y": y}
     layers = [
-        marks(rows["explicit"], "line", place, strokeDash=[6, 3], strokeWidth=1.5, opacity=0.8),
-        marks(rows["least"], "line", place, strokeDash=[2, 2], strokeWidth=1.5, opacity=0.8),
-        marks(rows["solved"], "line", place, strokeWidth=2),
-        marks(rows["solved"], "point", place, filled=True, size=70, opacity=1),
-        marks(rows["unsolved"], "point", place, shape="triangle-up", size=90, strokeWidth=2),
+        marks(rows["explicit"], "line", place | lines, strokeDash=[6, 3], strokeWidth=1.5, opacity=0.8),
+        marks(rows["least"], "line", place | lines, strokeDash=[2, 2], strokeWidth=1.5, opacity=0.8),
+        marks(rows["solved"], "line", place | lines, strokeWidth=2),
+        marks(rows["solved"], "point", place | points, filled=True, size=70, opacity=1),
+        marks(rows["unsolved"], "point", place | points, filled=False, size=90, strokeWidth=2, opacity=1),
     ]
     return {
         "layer": [layer for layer in layers if layer["data"]["values"]],
@@ -184,32 +213,27 @@ def over_lengths(lengths: Lengths, summary: StudySummary) -> Chart | None:
     """One panel for each task: the accuracy over N of the size and rate that validation chose."""
     cells = [lengths.pair(v, task, n) for task in lengths.tasks() for v in lengths.variants
              for n in lengths.lengths(v, task)]  # fmt: skip
-    finished = [cell for cell in cells if cell.seeds]
-    variants = [row_title(v) for v in dict.fromkeys(cell.variant for cell in finished)]
-    tasks = dict.fromkeys(cell.task for cell in finished)
-    panels = [_over_lengths([c for c in finished if c.task == task], summary.task(task), variants) for task in tasks]
-    return styled({"concat": panels, "columns": COLUMNS, "spacing": 25}) if panels else None
+    panels: dict[str, list[LengthCell]] = {}
+    for cell in cells:
+        if cell.seeds:
+            panels.setdefault(_panel_title(cell.variant, cell.seeds[0], summary), []).append(cell)
+    channels = _look_channels(_look(cell.variant, cell.seeds[0]) for group in panels.values() for cell in group)
+    shown = [_over_lengths(title, group, *channels) for title, group in panels.items()]
+    return styled({"concat": shown, "columns": COLUMNS, "spacing": 25}) if shown else None
 
 
-def _over_lengths(cells: Sequence[LengthCell], title: str, variants: list[str]) -> Chart:
+def _over_lengths(title: str, cells: Sequence[LengthCell], lines: Chart, points: Chart) -> Chart:
     means = [
-        {
-            "N": cell.length,
-            "accuracy": sum(map(accuracy, cell.seeds)) / len(cell.seeds),
-            "series": row_title(cell.variant),
-        }
+        _look(cell.variant, cell.seeds[0])
+        | {"N": cell.length, "accuracy": sum(map(accuracy, cell.seeds)) / len(cell.seeds)}
         for cell in cells
     ]
-    lengths = sorted({cell.length for cell in cells})
-    x = channel(
-        "N:Q",
-        scale={"type": "log", "domain": [lengths[0] * 0.9, lengths[-1] * 1.1], "nice": False},
-        title="N",
-        axis=AXIS | {"values": lengths, "labelOverlap": "greedy"},
-    )
     y = channel("accuracy:Q", scale={"domain": [0, 1]}, title="right sequences", axis=AXIS | {"format": "%"})
-    place = {"x": x, "y": y, "color": colours(variants)}
-    layers = [marks(means, "line", place, strokeWidth=1.5), marks(means, "point", place, filled=True, size=50)]
+    place = {"x": _over_n(cell.length for cell in cells), "y": y}
+    layers = [
+        marks(means, "line", place | lines, strokeWidth=1.5),
+        marks(means, "point", place | points, filled=True, size=50),
+    ]
     return {"layer": layers, "width": 240, "height": 180, "title": title}
 
 
@@ -268,14 +292,18 @@ def _overlaps(row: Mapping[str, Any], title: str) -> Chart:
 
 
 def state_use(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
-    """One line for each inspected machine: the bits that decoders find, and those that its accuracy needs."""
-    if not rows:
+    """The bits that decoders find in states, and those that the accuracy needs: the most accurate machine of each
+    variant at each N, without those whose state is rounded."""
+    best: dict[tuple[int, str], Mapping[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: (row["accuracy"], -row["width"])):
+        if row["numbers"] == FLOAT32:
+            best[row["length"], row["variant"]] = row
+    if not best:
         return None
     values: Rows = []
     names = []
-    for row in sorted(rows, key=lambda row: (row["length"], row["variant"], row["numbers"], row["width"])):
-        numbers = "" if row["numbers"] == FLOAT32 else f", {row['numbers']}"
-        name = f"N = {row['length']}, {row_title(row['variant'])}, width {row['width']}{numbers}"
+    for (length, variant), row in sorted(best.items()):
+        name = f"N = {length}, {row_title(variant)}, width {row['width']}"
         names.append(name)
         keys = {series: key for series, key in FOUND.items() if row[key] or key == "needed"}
         values += [{"machine": name, "bits": row[key], "series": series} for series, key in keys.items()]

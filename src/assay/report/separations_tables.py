@@ -16,7 +16,7 @@ from assay.analysis.lengths import (
     accuracy,
     state_bits,
 )
-from assay.analysis.refutations import refutations
+from assay.analysis.refutations import GENERAL_FORM, refutations
 from assay.analysis.rules import SHARES
 from assay.analysis.settings import LEARNED
 from assay.analysis.summary import StudySummary
@@ -31,9 +31,9 @@ from assay.report.text import in_percent, or_dash, percent
 
 LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 LINES = (
-    "Dots: the smallest tried width at which some run solves N; with more steps a smaller one might. Triangles: no "
-    "width solves N; drawn at the largest that was tried. Dashed: explicit weights that solve N, of any size of scores "
-    "(those below have bounded scores). Dotted: a lower bound for the width, with 32 bits per number."
+    "Filled marks: the smallest tried width at which some run solves N; with more steps a smaller one might. Hollow: "
+    "no width solves N; drawn at the largest that was tried. Dashed: explicit weights that solve N, of any size of "
+    "scores (those below have bounded scores). Dotted: a lower bound for the width, with 32 bits per number."
 )
 
 
@@ -101,13 +101,14 @@ def depths(page: Page, summary: StudySummary, lengths: Lengths) -> None:
             least = str(bounds.least or "")
             row = [summary.task(one.task), row_title(one.variant), str(point.length), _width(point), size]
             rows.append([*row, explicit, least])
-    page.table(
-        "",
-        ("task", "model", "N", "smallest width", "parameters", "explicit weights", "lower bound"),
-        rows,
-        "The lower bound for one layer is that of the lean protocol (docs/theory.md). For more layers, the "
-        "communication argument gives no bound.",
-    )
+    header = ["task", "model", "N", "smallest width", "parameters", "explicit weights", "lower bound"]
+    bounded = any(row[-1] for row in rows)
+    if not bounded:
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    protocol = "The lower bound for one layer is that of the lean protocol (docs/theory.md)."
+    unbounded = "The lean protocol (docs/theory.md) gives no bound for one layer at these sizes."
+    more = "For more layers, the communication argument gives no bound."
+    page.table("", header, rows, f"{protocol if bounded else unbounded} {more}")
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
@@ -195,7 +196,8 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
         "Before the index is known, a recurrent state must carry what any index may ask for. Bits of the string that "
         "decoders read from the final state: a lower bound on what it carries, estimated from "
         "some positions. Red: what it must carry for the accuracy that the machine reaches (Fano). Where "
-        "more is found than needed, the machine keeps more than it can look up.",
+        "more is found than needed, the machine keeps more than it can look up. The chart has the most accurate "
+        "width of each architecture; the table has all, also those whose state is rounded.",
     )
     rows = [_state_row(row) for row in sorted(states, key=lambda row: (row["length"], row["variant"], row["width"]))]
     counts = any("distinct" in row for row in states)
@@ -280,7 +282,8 @@ def probes(page: Page, summary: StudySummary, lengths: Lengths) -> None:
     header = ("task", "model", "runs", "right on random inputs", "also on every probe", "refuted",
               "median length of the shortest wrong probe", "most common wrong probe")  # fmt: skip
     if rows:
-        page.table("What probes refute", header, rows, "All finished runs of all sizes, rates and N count.", "words")
+        text = f"All finished runs of all sizes, rates and N count. {GENERAL_FORM}"
+        page.table("What probes refute", header, rows, text, "words")
 
 
 def thresholds(page: Page, findings: Sequence[LengthJudgement]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from assay.analysis.cells import Cell, bins, wilson
 from assay.analysis.grid import Grid, Pair
-from assay.analysis.refutations import refutations
+from assay.analysis.refutations import GENERAL_FORM, refutations
 from assay.analysis.subjects import StudyRecords
 from assay.analysis.summary import StudySummary
 from assay.analysis.titles import row_title
@@ -276,12 +276,13 @@ def _probes(page: Page, summary: StudySummary, cells: Sequence[Cell]) -> None:
                 "refuted",
                 "within training lengths",
                 "median length",
-                "commonest probe",
+                "most common wrong probe",
             ),
             rows,
             "Right on random: seeds at the chosen rate that are right on every random test string. Refuted: those of "
             "them that are wrong on a probe. Within training lengths: those that are wrong on a probe that is no "
-            "longer than the training inputs. Median length: of the shortest wrong probe.",
+            "longer than the training inputs. Median length: of the shortest wrong probe. "
+            f"{GENERAL_FORM}",
         )
 
 
