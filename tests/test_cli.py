@@ -179,6 +179,14 @@ def test_show_explains_your_own_classes():
     assert "vocab" not in model, "the task gives it"
 
 
+def test_a_class_that_crashes_the_interpreter_is_named_with_the_line(tmp_path: Path):
+    (tmp_path / "mine.py").write_text("import ctypes\nfrom torch import nn\n\nctypes.string_at(0)\n")
+    done = assay_process("show", "mine:Net", cwd=tmp_path)
+    assert done.returncode < 0
+    assert "Segmentation fault" in done.stderr
+    assert 'mine.py", line 4 in <module>' in done.stderr
+
+
 def test_the_list_of_commands_cuts_no_sentence(tmp_path: Path):
     shown = assay_process("--help", cwd=tmp_path).stdout
     assert "..." not in shown.partition("Commands:")[2]
