@@ -13,7 +13,7 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks import named_task
-from assay.tasks.dyck import BoundedDyck
+from assay.tasks.bounded_dyck import BoundedDyck
 
 from . import naive
 from .cases import (

@@ -9,7 +9,7 @@ from assay.errors import BadInput
 from assay.models.skeleton import Model
 from assay.rng import Rng
 from assay.tasks.automaton import Regex
-from assay.tasks.dyck import BoundedDyck
+from assay.tasks.bounded_dyck import BoundedDyck
 from assay.tasks.groups import S3
 from assay.tasks.regular import Abab, ModularArithmetic
 from assay.theory.constructions.automata import Automaton, DfaRnn, DfaSrwm, FromTable, random_dfa

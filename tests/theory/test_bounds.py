@@ -19,7 +19,7 @@ from assay.models.causal import Causal
 from assay.models.registry import MODELS
 from assay.rng import Rng
 from assay.tasks import named_task
-from assay.tasks.dyck import BoundedDyck
+from assay.tasks.bounded_dyck import BoundedDyck
 from assay.tasks.equality import Disjointness, EqualityOne, EqualityRandom
 from assay.tasks.index_lookup import IndexLookup
 from assay.tasks.task import IGNORE, Task

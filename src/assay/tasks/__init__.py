@@ -27,7 +27,7 @@ TASKS = Registry(
         "shuffle": Entry("dyck:Shuffle", "interleaved Dyck-1 words: which bracket types are open?", IRIE),
         "dyck-1": Entry("dyck:Dyck1", "is a bracket open?", IRIE),
         "reset-dyck-1": Entry("dyck:ResetDyck1", "is a bracket open since the last reset?", IRIE),
-        "bounded-dyck": Entry("dyck:BoundedDyck", "Dyck-(k,D): well nested, at most D deep?", SEPARATIONS),
+        "bounded-dyck": Entry("bounded_dyck:BoundedDyck", "Dyck-(k,D): well nested, at most D deep?", SEPARATIONS),
         "index-lookup": Entry("index_lookup:IndexLookup", "which symbol stands at this index?", SEPARATIONS),
         "equality-random": Entry("equality:EqualityRandom", "x # y: equal, or another string?", SEPARATIONS),
         "equality-one": Entry("equality:EqualityOne", "x # y: equal, or one symbol changed?", SEPARATIONS),

@@ -14,7 +14,7 @@ from assay.errors import BadInput
 from assay.models.attention import Attention
 from assay.models.skeleton import Model, Norm, Stack
 from assay.rng import Rng
-from assay.tasks.dyck import BoundedDyck
+from assay.tasks.bounded_dyck import BoundedDyck
 from assay.tasks.equality import Disjointness, EqualityRandom
 from assay.tasks.index_lookup import IndexLookup
 from assay.tasks.neighbour import NearestNeighbour

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from assay.errors import BadInput
 from assay.tasks.automaton import RegularTask
+from assay.tasks.bounded_dyck import BoundedDyck
 from assay.tasks.counter import EqualCounts
-from assay.tasks.dyck import BoundedDyck, Dyck1, ResetDyck1, Shuffle
+from assay.tasks.dyck import Dyck1, ResetDyck1, Shuffle
 from assay.tasks.equality import Disjointness, Equality, EqualityNcp, EqualityOne
 from assay.tasks.groups import WordProblem
 from assay.tasks.index_lookup import IndexLookup

@@ -15,7 +15,7 @@ from assay.models import MODELS, named_model
 from assay.models.causal import State, state_bits
 from assay.models.skeleton import Model
 from assay.rng import Rng
-from assay.tasks.dyck import BoundedDyck
+from assay.tasks.bounded_dyck import BoundedDyck
 from assay.tasks.groups import A5
 from assay.tasks.index_lookup import IndexLookup
 from assay.tasks.regular import Parity

@@ -16,8 +16,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from assay.tasks.automaton import Machine, RegularTask
+from assay.tasks.bounded_dyck import BoundedDyck
 from assay.tasks.counter import EqualCounts
-from assay.tasks.dyck import BoundedDyck, Dyck1, ResetDyck1, Shuffle
+from assay.tasks.dyck import Dyck1, ResetDyck1, Shuffle
 from assay.tasks.groups import WordProblem
 from assay.tasks.regular import FlipFlop
 from assay.tasks.task import Task

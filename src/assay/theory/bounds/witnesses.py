@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from assay.rng import Rng
-from assay.tasks.dyck import BoundedDyck
+from assay.tasks.bounded_dyck import BoundedDyck
 from assay.tasks.equality import Disjointness, Equality
 from assay.tasks.index_lookup import IndexLookup
 from assay.tasks.neighbour import NearestNeighbour

@@ -15,7 +15,7 @@ from assay.models.srwm import Srwm
 from assay.rng import Rng
 from assay.tasks import read_task
 from assay.tasks.automaton import Dfa, RegularTask
-from assay.tasks.dyck import BoundedDyck
+from assay.tasks.bounded_dyck import BoundedDyck
 from assay.tasks.groups import WordProblem
 from assay.tasks.regular import ModularArithmetic
 from assay.theory.claim import Recurrent

@@ -10,7 +10,7 @@ import torch
 from assay.models.attention import Attention
 from assay.models.rnn import Elman
 from assay.models.skeleton import Model, Stack
-from assay.tasks.dyck import BoundedDyck
+from assay.tasks.bounded_dyck import BoundedDyck
 from assay.theory.claim import Construction
 from assay.theory.codes import binary_digits
 from assay.theory.constructions.recall import EXACT, parabola, previous
