@@ -33,7 +33,7 @@ from assay.lab.plan import GROUPS_ON_GPU
 from assay.lab.program import program_of
 from assay.spec import RunSpec
 from assay.studies import Study, study_named
-from assay.tasks.task import Bin
+from assay.tasks.bins import Bin
 
 MEMBERS, TIME, BATCH, WIDTH = 64, 50, 32, 64  # of the measured steps
 STEPWISE = 6  # how many times as long a step takes with a state that is changed after it

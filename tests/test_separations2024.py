@@ -33,7 +33,8 @@ from assay.studies.separations2024 import (
 from assay.studies.separations2024_laptop import OTHERS as LAPTOP_RATES
 from assay.studies.separations2024_runs import BATCH, Block, training_lengths
 from assay.tasks import named_task
-from assay.tasks.task import IGNORE, Bin
+from assay.tasks.bins import Bin
+from assay.tasks.task import IGNORE
 
 NAMES = ("separations2024", "separations2024-laptop")
 PAPER = Path(__file__).parents[1] / "docs" / "papers" / "separations2024.md"

@@ -20,7 +20,8 @@ from assay.theory.registry import OPTIONS as CLAIM_OPTIONS
 if TYPE_CHECKING:
     from assay.description import Description
     from assay.tasks.algebra import Algebra
-    from assay.tasks.task import Bin, Task
+    from assay.tasks.bins import Bin
+    from assay.tasks.task import Task
 
 PARTS = ("training", "testing")
 Lines = Sequence[str | tuple[str, str]]  # lines of text, or of a label and a text

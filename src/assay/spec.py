@@ -13,7 +13,8 @@ from assay.errors import BadInput
 from assay.models import as_model, read_model
 from assay.models.skeleton import Architecture
 from assay.tasks import named_task, read_task
-from assay.tasks.task import LONGEST, Bin, Length, Task
+from assay.tasks.bins import LONGEST, Bin, Length
+from assay.tasks.task import Task
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Beta = Annotated[float, Field(ge=0, lt=1)]

@@ -10,7 +10,8 @@ from assay.lab.data import TrainingData, held_out
 from assay.lab.splits import TEST, VALIDATE, content_hash, part_of
 from assay.spec import RunSpec, run_spec
 from assay.tasks import named_task
-from assay.tasks.task import IGNORE, Batch, Bin
+from assay.tasks.bins import Bin
+from assay.tasks.task import IGNORE, Batch
 
 from . import alone
 

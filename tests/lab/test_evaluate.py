@@ -31,7 +31,8 @@ from assay.models import named_model
 from assay.rng import Rng
 from assay.spec import run_spec
 from assay.tasks import named_task
-from assay.tasks.task import IGNORE, Batch, Bin, Task
+from assay.tasks.bins import Bin
+from assay.tasks.task import IGNORE, Batch, Task
 
 CPU = torch.device("cpu")
 

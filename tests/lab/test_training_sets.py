@@ -21,7 +21,8 @@ from assay.lab.weights import load_model
 from assay.ops.dispatch import is_installed
 from assay.rng import Rng
 from assay.spec import RunSpec, run_spec
-from assay.tasks.task import IGNORE, Bin
+from assay.tasks.bins import Bin
+from assay.tasks.task import IGNORE
 
 from .alone import DEVICE, batch, trained
 from .test_evaluate import Oracle

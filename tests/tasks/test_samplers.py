@@ -14,8 +14,9 @@ from assay.lab.splits import FEWEST_BITS
 from assay.rng import Rng
 from assay.tasks import example_task, named_task
 from assay.tasks.automaton import RegularTask
+from assay.tasks.bins import LONGEST, Bin
 from assay.tasks.recall import Recall
-from assay.tasks.task import LONGEST, Bin, Task, unpadded
+from assay.tasks.task import Task, unpadded
 
 from .cases import (
     CASES,

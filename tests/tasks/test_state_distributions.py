@@ -11,7 +11,7 @@ import torch
 
 from assay.rng import Rng
 from assay.tasks import named_task
-from assay.tasks.task import Bin
+from assay.tasks.bins import Bin
 
 from . import naive
 from .cases import assert_distribution, assert_rate, assert_uniform, drawn, texts

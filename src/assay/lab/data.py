@@ -21,7 +21,8 @@ from assay.lab.splits import ROUNDS, TEST, VALIDATE, content_hash, has_few_input
 from assay.lab.training_sets import published_set, seen_in_training, training_set
 from assay.rng import Rng
 from assay.spec import Training
-from assay.tasks.task import IGNORE, PAD, Batch, Bin, Task, unpadded
+from assay.tasks.bins import Bin
+from assay.tasks.task import IGNORE, PAD, Batch, Task, unpadded
 
 ATTEMPTS = 3  # candidates for each row of a training batch
 REDRAWN_NUMBERS = 1 << 18  # approximate count per draw

@@ -11,10 +11,11 @@ from pydantic import Field
 from torch import Tensor
 
 from assay.rng import Rng
+from assay.tasks.bins import Bin, doubling_bins
 from assay.tasks.equality import EqualityNcp
 from assay.tasks.probes import Probe, rows_of
 from assay.tasks.recall import distinct
-from assay.tasks.task import DEAD, Bin, Task, columns, doubling_bins, symbols_named, unpadded
+from assay.tasks.task import DEAD, Task, columns, symbols_named, unpadded
 
 
 class Copy(EqualityNcp):

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine
-from assay.tasks.task import FreeTask, symbols_named
+from assay.tasks.prefix_tasks import FreeTask
+from assay.tasks.task import symbols_named
 
 Table = tuple[tuple[int, ...], ...]
 

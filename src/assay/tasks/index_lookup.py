@@ -11,8 +11,9 @@ from pydantic import Field
 from torch import Tensor
 
 from assay.rng import Rng
+from assay.tasks.bins import Bin
 from assay.tasks.probes import Probe, rows_of
-from assay.tasks.task import DEAD, Bin, Task, columns, symbols_named, unpadded
+from assay.tasks.task import DEAD, Task, columns, symbols_named, unpadded
 
 
 class IndexLookup(Task):

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from assay.errors import BadInput
 from assay.rng import Rng, mix
+from assay.tasks.bins import LONGEST
 from assay.tasks.probes import Probe
-from assay.tasks.task import IGNORE, LONGEST, PAD, Task, columns, on_device, unpadded
+from assay.tasks.task import IGNORE, PAD, Task, columns, on_device, unpadded
 
 NO_QUESTION = "."  # in the file of answers
 MOST_BYTES = 1 << 28  # of a file

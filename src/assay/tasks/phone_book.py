@@ -11,9 +11,10 @@ from pydantic import Field
 from torch import Tensor
 
 from assay.rng import Rng
+from assay.tasks.bins import Bin, doubling_bins
 from assay.tasks.probes import Probe, rows_of
 from assay.tasks.recall import distinct
-from assay.tasks.task import DEAD, IGNORE, Bin, Task, columns, doubling_bins
+from assay.tasks.task import DEAD, IGNORE, Task, columns
 
 NAMES = (
     "Ada Alan Amina Ana Anton Bruno Carla Chen Clara Daniel David Elena Emma Fatima Felix Grace "

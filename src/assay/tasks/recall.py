@@ -12,8 +12,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from assay.rng import Rng
+from assay.tasks.bins import Bin, doubling_bins
 from assay.tasks.probes import Probe, rows_of
-from assay.tasks.task import IGNORE, Bin, Task, columns, doubling_bins, symbols_named
+from assay.tasks.task import IGNORE, Task, columns, symbols_named
 
 
 class Bindings(Task):

@@ -11,9 +11,10 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from assay.rng import Rng
+from assay.tasks.prefix_tasks import FreeTask
 from assay.tasks.probes import Probe, rows_of
 from assay.tasks.recall import MultiQueryRecall, Recall, bound_at, distinct
-from assay.tasks.task import IGNORE, FreeTask, columns, symbols_named
+from assay.tasks.task import IGNORE, columns, symbols_named
 
 
 class ForgettingRecall(MultiQueryRecall):

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine, RegularTask, Walks
-from assay.tasks.task import DEAD, IGNORE, Bin, FreeTask, PrefixTask
+from assay.tasks.bins import Bin
+from assay.tasks.prefix_tasks import FreeTask, PrefixTask
+from assay.tasks.task import DEAD, IGNORE
 
 
 class Parity(FreeTask, RegularTask):

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from assay.rng import Rng
 from assay.tasks.automaton import Machine, Walks
+from assay.tasks.bins import Bin, doubling_bins
+from assay.tasks.prefix_tasks import FreeTask
 from assay.tasks.probes import Probe, rows_of
-from assay.tasks.task import DEAD, IGNORE, Bin, FreeTask, Task, columns, doubling_bins
+from assay.tasks.task import DEAD, IGNORE, Task, columns
 
 
 class FlipFlopLanguage(Task):

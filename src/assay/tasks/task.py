@@ -9,16 +9,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from numbers import Integral
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int, Shaped
-from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor
 
 from assay.description import Description
 from assay.errors import BadInput
 from assay.rng import Rng
+from assay.tasks.bins import LONGEST, Bin, doubling_bins
 from assay.tasks.probes import MOST_SYMBOLS, Probe, probes_of_lassos, rows_of, short_lassos, with_runs
 from assay.tasks.words import Lasso
 
@@ -26,8 +26,6 @@ PAD = 0  # the token to the right of every sequence; symbol number i of a task i
 IGNORE = -100  # the target at positions without a question (the number that torch's cross-entropy skips)
 DEAD = "dead"  # the answer to a prefix that no continuation brings into the language
 LONGEST_LASSO = 4  # the tokens of an access word and a loop
-LONGEST = 100_000  # the longest input of any run
-Length = Annotated[int, Field(ge=1, le=LONGEST)]
 
 
 @dataclass(frozen=True)
@@ -79,39 +77,6 @@ class Shape(NamedTuple):
     vocab: int
     features: int
     answers: int
-
-
-def _as_pairs(options: Any) -> Any:
-    """An object's names and values; other values are returned unchanged."""
-    return tuple(options.items()) if isinstance(options, dict) else options
-
-
-class Bin(Description):
-    """A named range of input lengths, both ends included.
-
-    With `options`, its inputs are drawn by the task with these options changed; symbols and answers stay the same.
-    """
-
-    kind: ClassVar[str] = "bin"
-    added: ClassVar[tuple[str, ...]] = ("options",)
-    name: str
-    low: Length
-    high: Length
-    options: Annotated[tuple[tuple[str, bool | int | float | str], ...], BeforeValidator(_as_pairs)] = ()
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Bin:
-        if self.low > self.high:
-            raise ValueError(f"{self.name}: lengths {self.low} to {self.high} are in the wrong order")
-        return self
-
-
-def doubling_bins(low: int, high: int, longest: int = LONGEST) -> tuple[Bin, ...]:
-    """Bin0 from low to high and three bins of ever longer inputs; none is longer than `longest`."""
-    ends = [min(end, longest, LONGEST) for end in (high, 2 * high, 4 * high, max(8 * high, 1024))]
-    starts = [low, high + 1, 2 * high + 1, 4 * high + 1]
-    ranges = enumerate(zip(starts, ends, strict=True))
-    return tuple(Bin(name=f"Bin{i}", low=start, high=end) for i, (start, end) in ranges if start <= end)
 
 
 def unpadded(inputs: Shaped[Tensor, "rows time *features"]) -> Bool[Tensor, "rows time"]:
@@ -349,58 +314,6 @@ class Task(Description, ABC):
         """Targets as text: `.` where there is no question, `!` for dead."""
         names = {IGNORE: ".", **dict(enumerate(self.answers))}
         return ["!" if names[target] == DEAD else names[target] for target in targets]
-
-
-Questions = Literal["everywhere", "at the end"]
-
-
-class PrefixTask(Task):
-    """A task that answers every prefix, or the whole input alone."""
-
-    added: ClassVar[tuple[str, ...]] = ("questions",)
-    questions: Annotated[
-        Questions, Field(description="everywhere: every prefix has an answer; at the end: only the whole input")
-    ] = "everywhere"
-
-    @property
-    def answer_positions(self) -> Questions:  # type: ignore[override]
-        return self.questions
-
-    def probes(self, trained: tuple[int, int], longest: int) -> list[Probe]:
-        return self.lasso_probes(longest) + self.run_probes(trained[1], longest)
-
-    def _probe(self, name: str, rows: Int[Tensor, "rows time"]) -> list[Probe]:
-        if self.questions == "at the end":
-            # Beginnings of every order of length, each as far as its last answer.
-            lengths = [rows.shape[1] >> i for i in range(rows.shape[1].bit_length())]
-            rows = torch.cat([rows.masked_fill(columns(rows) >= length, PAD) for length in lengths])
-            ends = ((self.answer(rows) != IGNORE) & unpadded(rows)).long() * (columns(rows) + 1)
-            end = ends.amax(1, keepdim=True)
-            rows = rows.masked_fill(columns(rows) >= end, PAD)[end[:, 0] > 0]
-        return super()._probe(name, rows)
-
-
-class FreeTask(PrefixTask):
-    """A task whose inputs are all strings over its symbols.
-
-    With `runs`, training shows a memory what it must keep for long.
-    """
-
-    added: ClassVar[tuple[str, ...]] = ("questions", "runs")
-    runs: Annotated[
-        float,
-        Field(ge=0, le=1, description="the share of inputs in which a random stretch becomes a run of one symbol"),
-    ] = 0.0
-
-    def inputs(self, lengths: Int[Tensor, "rows"], rng: Rng, width: int | None = None) -> Tensor:
-        drawn = super().inputs(lengths, rng, width)
-        if not self.runs:
-            return drawn
-        chosen = rng.child("runs").uniform(1) < self.runs
-        ends = rng.child("stretch").integers(2, (lengths + 1)[:, None]).sort(dim=1).values
-        time = columns(drawn)
-        symbol = rng.child("symbol").integers(1, len(self.symbols)) + 1
-        return torch.where(chosen & (time >= ends[:, :1]) & (time < ends[:, 1:]), symbol, drawn)
 
 
 def _range(length: Any) -> tuple[int, int]:

@@ -13,8 +13,9 @@ from pydantic import Field
 from torch import Tensor
 
 from assay.rng import Rng
+from assay.tasks.bins import Bin
 from assay.tasks.probes import Probe, rows_of
-from assay.tasks.task import DEAD, IGNORE, Bin, Task, columns, symbols_named, unpadded
+from assay.tasks.task import DEAD, IGNORE, Task, columns, symbols_named, unpadded
 
 BLANK = "_"
 
