@@ -22,6 +22,7 @@ from assay.lab.checkpoint import Checkpoints
 from assay.lab.engines import ray_cluster, ray_connection, ray_worker
 from assay.lab.engines.engine import Event
 from assay.lab.engines.ray_cluster import RayCluster
+from assay.lab.engines.ray_code import user_files
 from assay.lab.engines.ray_worker import GroupWorker
 from assay.lab.engines.this_process import ThisProcess
 from assay.lab.plan import Group
@@ -283,7 +284,7 @@ def test_the_modules_of_a_user_are_sent_to_a_worker(tmp_path: Path, monkeypatch:
     from netting import Net  # type: ignore[import-not-found]
 
     spec = run_spec("parity", Foreign.of(Net), training={"steps": 10, "lengths": [2, 8], "validate_every": 10})
-    modules = ray_cluster.user_files(spec.plain())
+    modules = user_files(spec.plain())
     assert modules == {name: (tmp_path / name).read_bytes() for name in ("netting.py", "helping.py")}
     for name in ("netting", "helping"):  # as in another process, on another machine
         (tmp_path / f"{name}.py").unlink()

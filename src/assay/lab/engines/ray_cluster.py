@@ -8,15 +8,13 @@ checkpoints.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -24,15 +22,16 @@ import torch
 from assay.errors import BadInput
 from assay.lab.checkpoint import Checkpoints
 from assay.lab.engines.engine import Event, OnEvent
+from assay.lab.engines.ray_code import check_code, user_files
 from assay.lab.engines.ray_connection import RayConnection, import_ray
+from assay.lab.engines.ray_failures import cause_of, check_start, is_lost
 from assay.lab.engines.ray_worker import GroupWorker, Message
 from assay.lab.execute import failure_record
 from assay.lab.interrupts import stop_on_signal
 from assay.lab.member import Member
 from assay.lab.plan import Group
-from assay.lab.provenance import difference, provenance
+from assay.lab.provenance import provenance
 from assay.lab.status import EvaluationStatus, Status
-from assay.models.source import project_files
 from assay.record import Record
 from assay.spec import RunSpec
 from assay.store import write_synced
@@ -169,7 +168,7 @@ class Session:
         if problem := description.get("bad input"):
             raise BadInput(f"node {worker.host}: {problem}")
         worker.node, worker.provenance = description["node"], description["provenance"]
-        _check_code(self.own, worker.provenance, worker.host)
+        check_code(self.own, worker.provenance, worker.host)
         memory = self.node_memory.setdefault(worker.node, description["memory"])
         cores = self._cores().get(worker.node, 1)
         worker.memory = memory / max(1, min(cores, self.wanted))
@@ -366,29 +365,24 @@ class Session:
     def _handle_death(self, assignment: Assignment, error: Exception) -> None:
         worker = assignment.worker
         if worker.death is None:
-            worker.death = "" if self._is_without_blame(worker.node, error) else _cause(error)
+            worker.death = "" if self._is_without_blame(worker.node, error) else cause_of(error)
         self._end(worker)  # also one that only cannot be reached
         self._close(assignment, worker.death)
 
     def _handle_failed_start(self, worker: Worker, error: Exception) -> None:
         """A worker that died before it could report may start again elsewhere, but not for ever."""
         self._end(worker)
-        if getattr(error, "actor_init_failed", False) or isinstance(error, self.ray.exceptions.RayTaskError):
-            address = re.search(r"\bip=([\w.:]+)", str(error))
-            where = f" on node {address[1]}" if address else ""
-            raise BadInput(f"a worker cannot start{where}: {_last_line(error)}; install the same assay on all nodes")
+        check_start(error)
         if not self._is_without_blame("", error):
             self.failed_starts += 1
             if self.failed_starts == MOST_DEATHS:
-                raise BadInput(f"{MOST_DEATHS} workers in a row died when they started; the last one: {_cause(error)}")
+                raise BadInput(
+                    f"{MOST_DEATHS} workers in a row died when they started; the last one: {cause_of(error)}"
+                )
 
     def _is_without_blame(self, node: str, error: Exception) -> bool:
         """Whether a worker was lost for a reason other than what it did: with its node, or with the connection."""
-        errors = self.ray.exceptions
-        lost = (errors.ActorUnavailableError, errors.NodeDiedError, errors.ObjectLostError)
-        if isinstance(error, lost) or getattr(error, "preempted", False) or "node has died" in str(error):
-            return True
-        return bool(node) and node not in self._cores()
+        return is_lost(error) or (bool(node) and node not in self._cores())
 
     # -- the end of the work -------------------------------------------------------------------------------------------
 
@@ -404,56 +398,3 @@ class Session:
             self._handle_unread(assignment)
         while self.assignments and (seconds := deadline - time.monotonic()) > 0:
             self._receive(min(POLL_SECONDS, seconds))
-
-
-def _check_code(own: dict[str, Any], other: dict[str, Any], host: str) -> None:
-    """Raise BadInput if a node would not compute the same as this process."""
-    if differing := difference(own, other):
-        name, ours, theirs = differing
-        raise BadInput(
-            f"{name} differs: node {host} has {theirs}, and this process {ours}; install the same version on all nodes"
-        )
-
-
-def user_files(spec: dict[str, Any]) -> dict[str, bytes]:
-    """The files of the user's own modules that plain data of a spec needs, by their paths below a folder."""
-    files = dict[str, bytes]()
-    for module in set(_modules_in(spec)):
-        files |= _project_files(module)
-    return files
-
-
-_project_files = cache(project_files)
-
-
-def _modules_in(data: Any) -> Iterator[str]:
-    """The modules of the user that plain data of a spec names.
-
-    >>> list(_modules_in({"task": {"kind": "my.tasks:Mine"}, "model": {"kind": "foreign", "path": "net:Net"}}))
-    ['my.tasks', 'net']
-    """
-    if isinstance(data, dict):
-        path = data.get("path") or data.get("kind")
-        if isinstance(path, str) and ":" in path:
-            yield path.partition(":")[0]
-    for item in data.values() if isinstance(data, dict) else data if isinstance(data, (list, tuple)) else ():
-        yield from _modules_in(item)
-
-
-def _cause(error: Exception) -> str:
-    """Why a worker process died, as far as Ray knows.
-
-    >>> _cause(RuntimeError("Task was killed due to the node running low on memory. And more"))
-    "killed by Ray's memory monitor"
-    """
-    text = str(error)
-    if "running low on memory" in text or "memory monitor" in text:
-        return "killed by Ray's memory monitor"
-    if "SIGKILL" in text or "connection error code" in text:  # Ray lists what is common
-        return "its process ended unexpectedly (killed, out of memory, or crashed)"
-    return _last_line(error)
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
