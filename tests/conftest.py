@@ -16,7 +16,6 @@ from jaxtyping import install_import_hook
 from . import shapes
 
 torch.set_num_threads(1)
-gc.set_threshold(100_000, 20, 100)  # the libraries have millions of objects, which are not garbage
 if torch.cuda.is_available():
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for the tests that ask for the same bits
 else:
@@ -27,6 +26,12 @@ install_import_hook([f"assay.{name}" for name in PACKAGES], f"{shapes.__name__}.
 
 
 @pytest.fixture(autouse=True, scope="module")
+def _quick_collections() -> None:
+    """The libraries and the tests have millions of objects that are no garbage: no collection looks at them again."""
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
 def _no_modules_of_other_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Forget what a file of tests has imported from temporary folders: others have modules of the same name."""
     yield
@@ -34,6 +39,10 @@ def _no_modules_of_other_tests(tmp_path_factory: pytest.TempPathFactory) -> Iter
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(base):
             del sys.modules[name]
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # Triton complains of what is left behind at the end
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

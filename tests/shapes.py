@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable
+from dataclasses import is_dataclass
 from functools import wraps
 from typing import Any
 
@@ -65,4 +66,7 @@ def _checked(function: Function, jaxtyped: Callable[[Function], Function]) -> Fu
 def _kind(value: Any) -> Hashable:
     if isinstance(value, Tensor):
         return value.shape, value.dtype
-    return (type(value), value) if isinstance(value, PLAIN) else id(value)
+    if isinstance(value, PLAIN):
+        return type(value), value
+    # A generator is a new object at each call, with keys of the same shape.
+    return (type(value), *map(_kind, vars(value).values())) if is_dataclass(value) else id(value)
