@@ -13,6 +13,7 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from assay.lab.engines import ray_cluster, ray_connection, ray_worker
 from assay.lab.engines.engine import Event
 from assay.lab.engines.ray_cluster import RayCluster
 from assay.lab.engines.ray_code import user_files
+from assay.lab.engines.ray_failures import check_start
 from assay.lab.engines.ray_worker import GroupWorker
 from assay.lab.engines.this_process import ThisProcess
 from assay.lab.plan import Group
@@ -120,6 +122,31 @@ def test_a_run_that_kills_its_workers_is_found(cluster: Any, tmp_path: Path, mon
         "its process ended unexpectedly (killed, out of memory, or crashed)"
     )
     assert failed.versions == finished.versions
+
+
+def test_a_worker_whose_own_code_fails_at_the_start_ends_the_work():
+    text = "ModuleNotFoundError: No module named 'numba'"
+    trace = f"ray::Worker.describe() (pid=7, ip=9.8.7.6)\n{text}"
+    error = ray.exceptions.RayTaskError("describe", trace, ImportError(), ip="9.8.7.6")
+    with pytest.raises(BadInput, match=f"cannot start on node 9.8.7.6: {text}; install the same assay on all nodes"):
+        check_start(error)
+    check_start(ray.exceptions.NodeDiedError("its node has died"))
+
+
+def test_workers_that_die_at_every_start_end_the_work(tmp_path: Path):
+    """Those that are lost with their node, or taken back by its owner, are not counted."""
+    session = object.__new__(ray_cluster.Session)
+    session.failed_starts = 0
+    session._end = lambda worker: None  # type: ignore[method-assign]
+    preempted = ray.exceptions.RayActorError(error_msg="taken back", preempted=True)
+    for error in (preempted, ray.exceptions.ActorUnavailableError("no answer", None)):
+        for _ in range(ray_cluster.MOST_DEATHS + 1):
+            session._handle_failed_start(Mock(), error)
+    died = ray.exceptions.RayActorError(error_msg="killed by SIGKILL")
+    for _ in range(ray_cluster.MOST_DEATHS - 1):
+        session._handle_failed_start(Mock(), died)
+    with pytest.raises(BadInput, match="3 workers in a row died when they started; the last one: its process ended"):
+        session._handle_failed_start(Mock(), died)
 
 
 def test_an_interrupt_saves_every_run(cluster: Any, tmp_path: Path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import os
 import signal
 import subprocess
@@ -173,7 +172,6 @@ def test_options_of_sbatch():
     }.items():
         with pytest.raises(BadInput, match=message):
             sbatch_options(texts)
-    assert [doctest.testmod(module).failed for module in (slurm_queue, slurm_schedulers)] == [0, 0]
 
 
 def test_without_slurm_or_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import doctest
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from assay.analysis import cells as analysis_cells
-from assay.analysis import refutations as analysis_refutations
-from assay.analysis import titles
 from assay.analysis.cells import bins, cells, differing_fields, wilson
 from assay.analysis.refutations import refutations
 from assay.record import Certified, LengthScore, ProbeScore, Probing, Record, Score, Verdict
-from assay.report import document, figures, files, text
 from assay.report.text import percent
 from assay.spec import run_spec
 
@@ -39,11 +33,6 @@ def record(
         seconds={"train": 2.0},
         first_failing_length=None if share == 1 else 9,
     )
-
-
-@pytest.mark.parametrize("module", [analysis_cells, analysis_refutations, titles, document, figures, files, text])
-def test_doctests(module: ModuleType):
-    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +15,6 @@ from assay.models import MIXERS
 from assay.models.causal import Causal
 from assay.models.skeleton import Model
 from assay.numbers import Fixed, Float, Format, read_format
-from assay.theory import rounding
 from assay.theory.rounding import Rounded, _Rounding
 
 from ..models.cases import NAMED, Case, tokens
@@ -30,10 +28,6 @@ PARTS: dict[str, dict[str, bool]] = {
     "state": {"weights": False, "activations": False},
 }
 every_model = pytest.mark.parametrize("case", [*NAMED, HYBRID], ids=str)
-
-
-def test_doctests():
-    assert doctest.testmod(rounding).failed == 0
 
 
 # -- formats -------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from assay.errors import BadInput
 from assay.findings import Separations
 from assay.record import Record
 from assay.report import separations_figures, separations_tables
-from assay.report.findings import UNFINISHED, holds_for
+from assay.report.findings import LEARNED_IN_PERCENT, UNFINISHED, holds_for
 from assay.report.page import STYLE, Page
 from assay.report.paper_page import MORE_STYLE, cost
 from assay.report.provenance import provenance
@@ -39,7 +39,6 @@ from assay.report.text import listed, percent
 
 STANDARDS: tuple[Standard, ...] = ("reachable", "reliable")
 CHANCE = 4  # standard errors
-LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 NOTE = "shares of right sequences are rounded down, and a run that diverged counts as 0"
 CLAIMS = ("claim", "reachable", "reliable", "on every probe")
 RULES = (

@@ -25,11 +25,10 @@ from assay.findings import Separations
 from assay.record import Record
 from assay.report import separations_figures as figures
 from assay.report.files import as_csv, escaped, title_tex
-from assay.report.findings import holds_for
+from assay.report.findings import LEARNED_IN_PERCENT, holds_for
 from assay.report.page import Page, Shaded
 from assay.report.text import in_percent, or_dash, percent
 
-LEARNED_IN_PERCENT = f"{100 * LEARNED:.0f} %"
 LINES = (
     "Filled marks: the smallest tried width at which some run solves N; with more steps a smaller one might. Hollow: "
     "no width solves N; drawn at the largest that was tried. Dashed: explicit weights that solve N, of any size of "
