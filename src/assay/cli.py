@@ -36,7 +36,7 @@ for command in COMMANDS:
 
 def main() -> None:
     """Run the command line: bad input ends with one line and exit code 2, never with a traceback."""
-    faulthandler.enable(all_threads=False)  # a user's class that crashes the interpreter is named, with the line
+    faulthandler.enable(2, all_threads=False)  # a user's class that crashes the interpreter is named, with the line
     sys.path.append("")  # so that module:Class finds a file in the current folder
     try:
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
