@@ -31,7 +31,9 @@ app = typer.Typer(
 COMMANDS: tuple[Callable[..., None], ...] = (run, compare, card, study, list_, show, data, prove, size, measure_theory)
 COMMANDS += (report, repeat, probe, certify, check, extract, inspect, pack, merge, status, watch, serve, work)
 for command in COMMANDS:
-    app.command(command.__name__.strip("_").replace("_", "-"))(command)
+    first, *_ = (command.__doc__ or "").splitlines()
+    sentence = first.partition(". ")[0].rstrip(".") + "."  # given as such it is wrapped; else it would be cut
+    app.command(command.__name__.strip("_").replace("_", "-"), short_help=sentence)(command)
 
 
 def main() -> None:
