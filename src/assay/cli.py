@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import sys
 from collections.abc import Callable
 
@@ -19,6 +20,10 @@ from assay.cli_show import list_, show
 from assay.cli_stores import merge, status, work
 from assay.cli_theory import measure_theory, prove, size
 from assay.errors import BadInput
+
+# PyTorch makes hundreds of thousands of objects as it is imported: looking for garbage among them took a fifth of the
+# time until the first step. Worker processes import this module first, too.
+gc.set_threshold(200_000)
 
 app = typer.Typer(
     name="assay",
