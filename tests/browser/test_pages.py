@@ -198,6 +198,20 @@ def test_everything_can_be_reached_with_the_keyboard(browser: Browser, page: Pat
     assert len(browser.all("main")) == len(browser.all("h1")) == 1
 
 
+@pytest.mark.parametrize("width", [1100, 390])
+def test_a_long_title_leaves_room_for_the_button(browser: Browser, page: Path, width: int):
+    browser.resize(width)
+    browser.open(page)
+    browser.driver.execute_script("document.querySelector('h1').textContent = 'a long title '.repeat(20)")
+    script = """((range, button) => {
+        range.selectNodeContents(document.querySelector('h1'));
+        return [...range.getClientRects()].map(r => r.right > button.left && r.top < button.bottom);
+    })(document.createRange(), document.querySelector('.tools button').getBoundingClientRect())"""
+    lines = browser.ask(script)
+    assert len(lines) > 1
+    assert not any(lines)
+
+
 def test_on_a_phone_and_on_paper(browser: Browser, page: Path):
     browser.resize(390)
     browser.open(page)
