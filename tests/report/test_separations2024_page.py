@@ -23,7 +23,8 @@ NAMES = ("separations2024-laptop", "separations2024")
 # Of the large study some pieces are enough, one of which is under way.
 PIECES = ("lookup: attention", "state bits", "recall")
 NUMBER = r"\d+(?= of \d+[ ,;|])|(?<=for )\d[\d.]*(?= % of the test)|"
-NUMBER += r"\d[\d.]*(?= %\.)|(?<=of at most )[\d.]+|(?<=with )[\d,]+(?= bits)"
+NUMBER += r"\d[\d.]*(?= %\.)|(?<=of at most )[\d.]+|(?<=with )[\d,]+(?= bits)|"
+NUMBER += r"(?<=in at most )[\d,]+(?= steps)|(?<=\(width )\d+|(?<=of state: )[\d.]+(?= %)"
 
 
 def made_up(run: RunSpec) -> Record:

@@ -88,8 +88,11 @@ class Growth:
     def decision(self) -> Form | None:
         """The form that is nearer in nearly all resamples; None if the data do not decide.
 
-        The exponent must agree: its interval lies below 1 for log N, and above 1/2 for N.
+        The exponent must agree: its interval lies below 1 for log N, and above 1/2 for N. And narrower widths than the
+        smallest ones must have finished.
         """
+        if not all(point.complete for point in self.solved):
+            return None
         nearest = next((form for form, share in self.nearer.items() if share >= DECIDED), None)
         if nearest is None or self.exponent is None:
             return None

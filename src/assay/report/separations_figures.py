@@ -28,12 +28,13 @@ LEGEND = {
     "columnPadding": 30,
 }
 SHAPES = ["circle", "square", "diamond", "cross", "triangle-up"]  # by number of layers
-FOUND = {  # what the chart of states calls the fields of an inspection
+FOUND = {  # what the chart of states calls the fields of an inspection; later marks are drawn over earlier ones
+    "of the whole string": "input_bits",
     "needed for its accuracy": "needed",
     "found by a linear decoder": "linear",
     "found by a small network": "nonlinear",
-    "of the whole string": "input_bits",
 }
+BITS = [0, 1, 3, 10, 30, 100, 300, 1000, 3000]
 LARGEST = 0.5  # overlaps are coloured up to this
 
 
@@ -189,7 +190,7 @@ def _sizes_panel(title: str, growths: Sequence[tuple[Growth, Record]], lines: Ch
             bounds = bounds_of(record, point.length)
             for name, width in (("explicit", bounds.explicit), ("least", bounds.least)):
                 rows[name] += [look | {"N": point.length, "width": width}] if width else []
-    y = channel("width:Q", scale={"type": "log", "base": 2}, title="width", axis=AXIS)
+    y = channel("width:Q", scale={"type": "log", "base": 2, "nice": False, "padding": 10}, title="width", axis=AXIS)
     place = {"x": _over_n(row["N"] for group in rows.values() for row in group), "y": y}
     layers = [
         marks(rows["explicit"], "line", place | lines, strokeDash=[6, 3], strokeWidth=1.5, opacity=0.8),
@@ -307,10 +308,10 @@ def state_use(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
         names.append(name)
         keys = {series: key for series, key in FOUND.items() if row[key] or key == "needed"}
         values += [{"machine": name, "bits": row[key], "series": series} for series, key in keys.items()]
-    shapes = {"domain": list(FOUND), "range": ["triangle-right", "circle", "diamond", "square"]}
-    scale = {"domain": list(FOUND), "range": [ATTENTION, "#6baed6", "#08519c", "#bbb"]}
+    shapes = {"domain": list(FOUND), "range": ["square", "triangle-right", "circle", "diamond"]}
+    scale = {"domain": list(FOUND), "range": ["#bbb", ATTENTION, "#6baed6", "#08519c"]}
     encoding = {
-        "x": channel("bits:Q", title="bits", scale={"type": "symlog"}, axis=AXIS | {"labelOverlap": "greedy"}),
+        "x": channel("bits:Q", title="bits", scale={"type": "symlog"}, axis=AXIS | {"values": BITS}),
         "y": channel("machine:N", sort=names, title=None, axis={"labelLimit": 400, "grid": True, "gridColor": "#eee"}),
         "color": channel("series:N", scale=scale, legend=LEGEND),
         "shape": channel("series:N", scale=shapes, legend=LEGEND),

@@ -55,7 +55,7 @@ RULES = (
 PICTURE = (
     "Dots: the best run of each size of a recurrent model; open dots: models whose state is rounded to few bits. Grey: "
     "no machine with so few bits of state can be so accurate (Fano's inequality). Red: attention, at the smallest "
-    "width that solves N, or at the most accurate width if none does; its memory grows with N."
+    "width that solves N, or the most accurate one; its memory grows with N."
 )
 
 
@@ -189,20 +189,22 @@ def _largest(
     )
     needed = task_bounds(best.cell.records[0], n).bits
     room = (
-        f" The task needs {needed:,} bits of state: this state has room for them, but the task is not learned."
+        f" The task needs {needed:,} bits of state, for which there is room, but it is not learned."
         if needed and best.bits >= needed and best.accuracy < LEARNED
         else f" No machine with so few bits can be right in more than {percent(best.ceiling)} %."
         if best.ceiling < 1
         else ""
     )
     steps = max(int(record.spec["training"]["steps"]) for record in (*cell.records, *best.cell.records))
-    largest = ", the largest that attention solves" if solved and n < max(both) else ""
+    widths = sorted({point.cell.place.width for point in points[n]})
+    largest = ", the largest that attention solves," if solved and n < max(both) else ""
     edge = _edge(best.cell) if best.accuracy < LEARNED else ""
     return (
-        f"At N = {n}{largest}, {variant_title(separations.attention)} of width {cell.place.width} gives the right "
-        f"symbol for {percent(accuracy(cell.best))} % of the test strings in its best run{reliably}. The best "
-        f"recurrent machine, {variant_title(best.cell.variant)} of width {best.cell.place.width} with {best.bits:,} "
-        f"bits of state, gives it for {percent(best.accuracy)} %{edge}.{room} (At most {steps:,} steps.)"
+        f"At N = {n}{largest} and in at most {steps:,} steps, {variant_title(separations.attention)} of width "
+        f"{cell.place.width} gives the right symbol for {percent(accuracy(cell.best))} % of the test strings in its "
+        f"best run{reliably}. Of the recurrent machines run there (width {listed([*map(str, widths)])}), the "
+        f"best is {variant_title(best.cell.variant)} with {best.bits:,} bits of state: {percent(best.accuracy)} %"
+        f"{edge}.{room}"
     )
 
 
@@ -221,7 +223,7 @@ def _nearest(points: Mapping[int, Sequence[StatePoint]]) -> str:
         return ""
     n, point = max(bounded, key=lambda pair: (pair[1].accuracy / pair[1].ceiling, -pair[1].bits))
     return (
-        "Of the states with too few bits for the task, nearest to the ceiling is that of "
+        "Of the states with too few bits for the task, nearest to the ceiling, as a ratio, is that of "
         f"{variant_title(point.cell.variant)} with {point.bits:,} bits at N = {n}: {percent(point.accuracy)} % of at "
         f"most {percent(point.ceiling)} % (guessing: {percent(1 / alphabet_of(point.cell.records[0]))} %)."
     )

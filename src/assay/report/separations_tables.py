@@ -7,7 +7,7 @@ from typing import Any
 
 from assay.analysis.bounds import bounds_of, state_points, task_bounds
 from assay.analysis.cells import Cell
-from assay.analysis.growth import Growth, Smallest, growth
+from assay.analysis.growth import Growth, Smallest, Standard, growth
 from assay.analysis.lengths import (
     FLOAT32,
     LengthCell,
@@ -31,9 +31,10 @@ from assay.report.text import in_percent, or_dash, percent
 
 LINES = (
     "Filled marks: the smallest tried width at which some run solves N; with more steps a smaller one might. Hollow: "
-    "no width solves N; drawn at the largest that was tried. Dashed: explicit weights that solve N, of any size of "
-    "scores (those below have bounded scores). Dotted: a lower bound for the width, with 32 bits per number."
+    "no tried width solves N; drawn at the largest one. Dashed: explicit weights that solve N. Dotted, where there is "
+    "one: a lower bound for the width, with 32 bits per number."
 )
+SOLVED_BY: dict[Standard, str] = {"reachable": "some run", "reliable": "most seeds"}
 
 
 def examples(lengths: Lengths) -> dict[tuple[str, str], Record]:
@@ -55,14 +56,16 @@ def sizes(page: Page, summary: StudySummary, lengths: Lengths, growths: Sequence
     every = sorted({point.length for one in growths for point in one.points})
     page.table(
         "",
-        ("task", "model", "standard", "grows like", "exponent c of N^c", *(f"N = {n}" for n in every)),
+        ("task", "model", "solved by", "grows like", "exponent c of N^c", *(f"N = {n}" for n in every)),
         [[*row[:5], *(row[5].get(n, "") for n in every)] for row in rows],
-        "The last columns have the smallest tried width that solves N; > means that no width up to this one does. "
-        "Reachable: some run of any rate solves N. Reliable: most seeds of the rate that validation chose do. Growth: "
-        "a + b log N and a + b N are fitted to resamples, which draw the seeds again, and a width between the smallest "
-        "one that solves N and the largest below it that does not. A form that is nearer in at least 95 % of the "
-        "resamples is named if the exponent agrees (below 1 for log N, above 1/2 for N). Exponent: median and 95 % "
-        "interval. Empty: fewer than three lengths are solved.",
+        "The last columns have the smallest tried width that solves N: by some run of any rate, or by most seeds of "
+        "the rate that validation chose. '> 64': no tried width up to 64 does. 'At most 8': narrower ones have runs "
+        "that are not finished. Growth: both forms, a + b log N and a + b N, are fitted 1,000 times to the smallest "
+        "widths. Each time the seeds are drawn again, with replacement, and each smallest width is drawn between the "
+        "one in the table and the next narrower one that was tried and fails. A form is named if it fits better in at "
+        "least 95 % of these fits, if the exponent agrees (below 1 for log N, above 1/2 for N), and if all widths up "
+        "to the smallest have finished. Exponent: median and 95 % interval. Empty: fewer than three lengths are "
+        "solved.",
     )
 
 
@@ -71,7 +74,7 @@ def _growth_row(one: Growth, summary: StudySummary) -> tuple[str, str, str, str,
     form = f"{one.decision or 'undecided'} ({nearer})" if one.nearer else ""
     exponent = f"{one.exponent[0]:.2f} ({one.exponent[1]:.2f} to {one.exponent[2]:.2f})" if one.exponent else ""
     widths = {point.length: _width(point) for point in one.points}
-    return summary.task(one.task), row_title(one.variant), one.standard, form, exponent, widths
+    return summary.task(one.task), row_title(one.variant), SOLVED_BY[one.standard], form, exponent, widths
 
 
 def _width(point: Smallest) -> str:
@@ -120,7 +123,8 @@ def tasks(page: Page, summary: StudySummary, lengths: Lengths) -> None:
         figures.over_lengths(lengths, summary),
         "Accuracy over N, by task",
         "The mean share of right sequences at length N, over the seeds of the width and the rate that validation "
-        "chose. Models are trained and tested up to the same N.",
+        "chose. This width may differ between the points of a line; the tables in the appendices have it. Models are "
+        "trained and tested up to the same N.",
     )
 
 
@@ -187,7 +191,8 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
         "largest cosine",
     )
     if rows:
-        page.table("", header, rows, "Weight on the right position, mean and least over the positions asked for.")
+        text = "Of one seed of each width: weight on the right position, mean and least over the positions asked for."
+        page.table("", header, rows, text)
     page.chart(
         "state-use",
         figures.state_use(states),
@@ -196,7 +201,8 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
         "decoders read from the final state: a lower bound on what it carries, estimated from "
         "some positions. Red: what it must carry for the accuracy that the machine reaches (Fano). Where "
         "more is found than needed, the machine keeps more than it can look up. The chart has the most accurate "
-        "width of each architecture; the table has all, also those whose state is rounded.",
+        "width of each architecture; the table has one seed of every width, also with states that are rounded. Without "
+        "a blue mark, or with '-': the decoder found nothing.",
     )
     rows = [_state_row(row) for row in sorted(states, key=lambda row: (row["length"], row["variant"], row["width"]))]
     counts = any("distinct" in row for row in states)
@@ -213,7 +219,8 @@ def inside(page: Page, summary: StudySummary, inspection: Mapping[str, Any] | No
 
 
 def _state_row(row: Mapping[str, Any]) -> list[str]:
-    bits = [f"{row[key]:,.0f}" if row[key] or key == "needed" else "-" for key in figures.FOUND.values()]
+    keys = ("needed", "linear", "nonlinear", "input_bits")
+    bits = [f"{row[key]:,.0f}" if row[key] or key == "needed" else "-" for key in keys]
     counts = ["", ""]
     if "distinct" in row:
         counts = [f"{row['distinct']:,} of {row['strings']:,}", f"{row['coordinate_bits']:,.0f}"]
