@@ -187,6 +187,24 @@ def test_a_class_that_crashes_the_interpreter_is_named_with_the_line(tmp_path: P
     assert 'mine.py", line 4 in <module>' in done.stderr
 
 
+def test_a_folder_that_cannot_be_read_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    error = PermissionError(13, "Permission denied", "some/folder")
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("assay.cli.app", refuse)
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert capsys.readouterr().err == "assay: cannot read or write some/folder: Permission denied\n"
+    store = Store.create(tmp_path / "store")
+    monkeypatch.setattr("os.listdir", refuse)
+    with pytest.raises(BadInput, match=r"cannot read .*segments: Permission denied"):
+        store.records()
+
+
 def test_the_list_of_commands_cuts_no_sentence():
     for columns in ("80", "100"):
         shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": columns}).output

@@ -208,7 +208,7 @@ def test_published_runs_that_ask_the_same_stand_beside_within_a_second(store: Pa
         ("mine", ["proofs"], "no run of proofs has a task, training lengths and test bins of these records"),
         ("quick", ["irie2023"], "--with is for a page of a store, not of quick"),
         ("empty", [], "empty has no records; `assay run`, `assay compare` and `assay study` make them"),
-        ("nothing", [], "unknown study 'nothing'"),
+        ("nothing", [], "there is no study, store or packed file 'nothing'; choose from"),
     ],
 )
 def test_mistakes(name: str, beside: list[str], message: str, store: Path, monkeypatch: pytest.MonkeyPatch):

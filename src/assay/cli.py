@@ -49,6 +49,8 @@ def main() -> None:
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except BadInput as error:
         message = " ".join(str(error).split())
+    except PermissionError as error:
+        message = f"cannot read or write {error.filename}: {error.strerror}"
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

@@ -139,7 +139,13 @@ class Store:
             yield record
 
     def _segments(self) -> list[Path]:
-        return sorted((self.path / "segments").glob("*.jsonl"))
+        folder = self.path / "segments"
+        try:
+            return sorted(folder / name for name in os.listdir(folder) if name.endswith(".jsonl"))
+        except (FileNotFoundError, NotADirectoryError):  # it has disappeared, or is a packed file
+            return []
+        except OSError as error:
+            raise BadInput(f"cannot read {folder}: {error.strerror}") from None
 
     def news(self) -> list[Entry]:
         """The entries of records that were added, by any process, since this object was last asked."""

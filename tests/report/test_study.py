@@ -14,6 +14,7 @@ from assay.errors import BadInput
 from assay.findings import Expectation, Finding
 from assay.record import LengthScore, Record
 from assay.report.figures import accuracies, by_length
+from assay.report.page import Page
 from assay.report.study_page import render
 from tests.report.test_cells import record
 
@@ -103,3 +104,12 @@ def test_findings_and_their_evidence_are_on_the_page(tmp_path: Path):
         "| gates<br>A GRU fails on (aa)\\* and (ab)\\*. (nobody) | does not hold | does not hold "
         "| ✗ the GRU learns parity in 2 of 2 seeds (34-100 %), 2 perfect; expected: fails |" in markdown
     )
+
+
+def test_a_page_replaces_pages_of_assay_alone(tmp_path: Path):
+    for _ in "12":
+        Page("Mine", "").save(tmp_path)
+    (tmp_path / "index.html").write_text("<h1>Somebody else's</h1>")
+    with pytest.raises(BadInput, match=r"index\.html is not a page of Assay; name another folder with --out"):
+        Page("Mine", "").save(tmp_path)
+    assert "Somebody" in (tmp_path / "index.html").read_text()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from assay.analysis.collection import Collection, collect
 from assay.analysis.summary import StudySummary, summarize
-from assay.errors import BadInput
+from assay.errors import BadInput, suggestion
 from assay.record import Record
 from assay.store import Store
 from assay.studies import RESULTS, STUDIES, Study, study_named
@@ -84,6 +84,8 @@ def read_subject(name: str, store: Path | None, default_store: Path, beside: Seq
         raise BadInput(f"--with is for a page of a store, not of {name}")
     if name == THEORY:
         return read_theory(store or RESULTS / "theory.json")
+    if name not in STUDIES and Path(name).suffix != ".py":
+        raise BadInput(f"there is no study, store or packed file '{name}'{suggestion(name, STUDIES)}")
     return read_study(study_named(name), store, default_store)
 
 

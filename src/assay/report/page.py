@@ -20,6 +20,7 @@ table.matrix th,table.matrix td{text-align:center;padding:.25rem .45rem}
 table.matrix th:first-child,table.matrix td:first-child{text-align:left}
 table.matrix td{font-size:12.5px;line-height:1.35}
 """  # of a table of kind `matrix`: names down, and the same kind of cell in all other columns
+MARK = "assay-theme"  # in the script of every page
 LONG = 40  # letters of a cell that may be broken into lines
 DRAWING = ThreadPoolExecutor(1)
 
@@ -129,7 +130,10 @@ class Page:
         self.web += ["<ul>", *(f"<li>{html.escape(fact)}</li>" for fact in facts), "</ul>"]
 
     def save(self, folder: Path) -> list[Path]:
-        """Write the page and its charts; returns the files."""
+        """Write the page and its charts; returns the files. BadInput if the folder has another page."""
+        index = folder / "index.html"
+        if index.exists() and MARK not in index.read_text(errors="replace"):
+            raise BadInput(f"{index} is not a page of Assay; name another folder with --out")
         web, files = list(self.web), dict(self.files)
         for figure in self.figures:
             svg, png = figure.drawn.result()
