@@ -35,7 +35,8 @@ def render(collection: Collection) -> Page:
         "by-length",
         figures.by_length(chosen, {}),
         "Right sequences by length",
-        "In the settings that validation chose. Darker is better; the red line is where the lengths of training end.",
+        "In the settings that validation chose. Darker is better. Columns are the tested lengths, not to scale; those "
+        "of training end at the red line.",
     )
     page.lengths(figures.accuracies(chosen, {}))
     page.table("Every setting", *cell_table(collection.cells, {}))

@@ -54,7 +54,7 @@ def render(summary: StudySummary, records: Sequence[Record], missing: int) -> Pa
         "by-length",
         figures.by_length(rows, titles),
         "Right sequences by length",
-        "Darker is better; the red line is where the lengths of training end.",
+        "Darker is better. Columns are the tested lengths, not to scale; those of training end at the red line.",
     )
     page.lengths(figures.accuracies(rows, titles))
     page.table("Every cell", *cell_table(rows, titles))
