@@ -15,7 +15,7 @@ def provenance(records: Sequence[Record], missing: int, note: str, titles: Mappi
         f"{len(records):,} runs, {device_time(records)} in all; {note}.",
         f"Commit {distinct(r.commit or 'unknown' for r in records)}; device {distinct(r.device for r in records)}; "
         f"torch {distinct(r.versions.get('torch', '?') for r in records)}; "
-        f"seeds {distinct(str(r.seed) for r in records)}.",
+        f"seeds {', '.join(map(str, sorted({r.seed for r in records})))}.",
     ]
     shared = {r.task for r in records if any(score.shared and not score.probe for score in r.scores)}
     if shared:

@@ -50,7 +50,8 @@ RULES = (
     "symbols is nearly enough. Reachable: some run of any width, rate and seed does. Reliable: of the seeds at the "
     "width and the rate that validation chooses, the 95 % interval of the share that does lies above one half (or "
     "below it, for a model that should fail). On every probe: some of these seeds makes no mistake on any test string, "
-    "nor on rare inputs that random strings hardly ever contain.",
+    "nor on rare inputs that random strings hardly ever contain. Runs that compare learning rates count, too: some "
+    "cells have a seed more.",
 )
 PICTURE = (
     "Dots: the best run of each size of a recurrent model; open dots: models whose state is rounded to few bits. Grey: "
