@@ -12,6 +12,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,10 @@ def test_a_folder_that_cannot_be_read_is_one_line(
     monkeypatch.setattr("os.listdir", refuse)
     with pytest.raises(BadInput, match=r"cannot read .*segments: Permission denied"):
         store.records()
+
+
+def test_the_version():
+    assert CliRunner().invoke(app, ["--version"]).output == f"assay {version('assay')}\n"
 
 
 def test_the_list_of_commands_cuts_no_sentence():

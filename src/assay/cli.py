@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
@@ -39,6 +40,23 @@ for command in COMMANDS:
     first, *_ = (command.__doc__ or "").splitlines()
     sentence = first.partition(". ")[0].rstrip(".") + "."  # given as such it is wrapped; else it would be cut
     app.command(command.__name__.strip("_").replace("_", "-"), short_help=sentence)(command)
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"assay {version('assay')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
