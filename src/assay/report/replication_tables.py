@@ -144,8 +144,8 @@ def probes(page: Page, summary: StudySummary, cells: Cells) -> None:
     is_any_proved = any(cell.extrapolation.proved for cell in cells.values())
 
     def how_far(cell: TwoRules) -> str:
-        found = cell.extrapolation
-        counts = [found.learned, found.longer, found.probed, *([found.proved] if is_any_proved else [])]
+        far = cell.extrapolation
+        counts = [far.learned, far.longer, far.probed, *([far.proved] if is_any_proved else [])]
         return f"{'/'.join(map(str, counts))} of {len(cell.seeds)}" if cell.seeds else ""
 
     first = summary.comparisons[0]

@@ -64,9 +64,9 @@ def _panel_title(variant: str, record: Record, summary: StudySummary) -> str:
 
 def _look_channels(looks: Iterable[Mapping[str, str]]) -> tuple[Chart, Chart]:
     """The channels of lines and of points for all of these looks."""
-    found = list(looks)
-    colour = colours(list(dict.fromkeys(look["series"] for look in found)))
-    layers = sorted({look["layers"] for look in found})
+    pairs = list(dict.fromkeys((look["series"], look["layers"]) for look in looks))
+    colour = colours(list(dict.fromkeys(series for series, _ in pairs)))
+    layers = sorted({layer for _, layer in pairs})
     scale = {"domain": layers, "range": SHAPES[: len(layers)]}
     shape = channel("layers:N", scale=scale, legend=LEGEND if len(layers) > 1 else None)
     return {"color": colour, "detail": channel("layers:N")}, {"color": colour, "shape": shape}
