@@ -231,6 +231,8 @@ def test_charts_over_n_show_architectures_layers_and_kinds_of_negatives(records:
         [{"series": "LSTM", "layers": "1 layer"}, {"series": "LSTM", "layers": "2 layers"}]
     )
     assert lines["color"]["scale"]["domain"] == ["LSTM"]
+    names = ["Mamba (1 layer)", "Mamba (wide)", "Transformer (hard)", "another"]
+    assert separations_figures.colours(names)["scale"]["range"] == ["#ff7f0e", "#1f77b4", "#d62728", "#2ca02c"]
     assert points["shape"]["scale"] == {"domain": ["1 layer", "2 layers"], "range": ["circle", "square"]}
 
 

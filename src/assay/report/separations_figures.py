@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 from assay.analysis.bounds import StatePoint, alphabet_of, bounds_of, ceiling_curve, task_bounds
@@ -15,6 +16,9 @@ from assay.report.figures import Chart, Rows, channel, marks, styled
 
 PALETTE = ["#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf", "#393b79"]
 ATTENTION = "#d62728"
+RECURRENT = ("lstm", "mamba", "dss", "retnet", "linear-transformer", "delta-net", "recurrent-delta", "srwm")
+COLOURS = {row_title(model): colour for model, colour in zip(RECURRENT, PALETTE, strict=False)}
+COLOURS[row_title("transformer")] = ATTENTION
 GREY = "#666"
 COLUMNS = 3
 AXIS = {"grid": True, "gridColor": "#eee", "tickCount": 5}
@@ -38,10 +42,15 @@ BITS = [0, 1, 3, 10, 30, 100, 300, 1000, 3000]
 LARGEST = 0.5  # overlaps are coloured up to this
 
 
-def colours(names: Sequence[str], legend: Mapping[str, Any] | None = LEGEND, **fixed: str) -> Chart:
-    """A colour for each name; some names have a colour of their own."""
-    free = iter(PALETTE * (1 + len(names) // len(PALETTE)))
-    scale = {"domain": list(names), "range": [fixed.get(name) or next(free) for name in names]}
+def colours(names: Sequence[str], legend: Mapping[str, Any] = LEGEND) -> Chart:
+    """A colour for each name; an architecture has the same one in all charts, unless several names are of it."""
+    chosen: dict[str, str] = {}
+    for name in names:
+        colour = COLOURS.get(name.partition(" (")[0])
+        if colour and colour not in chosen.values():
+            chosen[name] = colour
+    free = cycle([colour for colour in PALETTE if colour not in chosen.values()] or PALETTE)
+    scale = {"domain": list(names), "range": [chosen.get(name) or next(free) for name in names]}
     return channel("series:N", scale=scale, legend=legend)
 
 
