@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from assay.analysis.bounds import bounds_of, state_points, task_bounds
-from assay.analysis.growth import RESAMPLES, compared, growth, smallest
+from assay.analysis.growth import RESAMPLES, Growth, Smallest, compared, growth, smallest
 from assay.analysis.inspections import inspection_file, read_inspection
 from assay.analysis.lengths import Lengths, judge_lengths, solves
 from assay.analysis.subjects import StudyRecords
@@ -234,6 +234,15 @@ def test_charts_over_n_show_architectures_layers_and_kinds_of_negatives(records:
     names = ["Mamba (1 layer)", "Mamba (wide)", "Transformer (hard)", "another"]
     assert separations_figures.colours(names)["scale"]["range"] == ["#ff7f0e", "#1f77b4", "#d62728", "#2ca02c"]
     assert points["shape"]["scale"] == {"domain": ["1 layer", "2 layers"], "range": ["circle", "square"]}
+
+
+def test_growth_is_not_named_before_narrower_widths_have_finished():
+    def decision(complete: bool) -> str | None:
+        points = tuple(Smallest(n, n, 0, 64, 1, 1, complete or n > 8) for n in (8, 16, 32))
+        return Growth("lstm", "index-lookup", "reachable", points, {"log N": 0.01, "N": 0.99}, (1.0, 0.8, 1.2)).decision
+
+    assert decision(complete=True) == "N"
+    assert decision(complete=False) is None
 
 
 def test_an_inspection_is_read_from_beside_its_records(tmp_path: Path):

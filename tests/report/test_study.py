@@ -113,3 +113,6 @@ def test_a_page_replaces_pages_of_assay_alone(tmp_path: Path):
     with pytest.raises(BadInput, match=r"index\.html is not a page of Assay; name another folder with --out"):
         Page("Mine", "").save(tmp_path)
     assert "Somebody" in (tmp_path / "index.html").read_text()
+    (tmp_path / "other" / "index.html").mkdir(parents=True)
+    with pytest.raises(BadInput, match=r"index\.html"):
+        Page("Mine", "").save(tmp_path / "other")

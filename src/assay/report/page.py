@@ -132,7 +132,7 @@ class Page:
     def save(self, folder: Path) -> list[Path]:
         """Write the page and its charts; returns the files. BadInput if the folder has another page."""
         index = folder / "index.html"
-        if index.exists() and MARK not in index.read_text(errors="replace"):
+        if index.is_file() and MARK not in index.read_text(errors="replace"):
             raise BadInput(f"{index} is not a page of Assay; name another folder with --out")
         web, files = list(self.web), dict(self.files)
         for figure in self.figures:
